@@ -8,6 +8,8 @@ STAMP := $(VENV)/.ready
 FIND_LINKS = $(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null || echo $$PIP_FIND_LINKS)
 
 export RAY_USAGE_STATS_ENABLED := 0
+# Tests and runs start many processes: each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test test-whole check docs bench fuzz chaos paper notebook clean
 
@@ -50,10 +52,10 @@ $(DOCS)/.ready: pyproject.toml constraints.txt
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.run
 
-# Simulated runs with faults, by seed; one seed prints its event log.
+# Simulated runs with faults, by seed; one seed prints its event log. GATEWAY=1: sessions of agents.
 SEEDS ?= 0:1000
 fuzz: $(STAMP)
-	$(BIN)/python -m tests.dst --seeds $(SEEDS) $(if $(BUG),--bug $(BUG))
+	$(BIN)/python -m tests.dst --seeds $(SEEDS) $(if $(BUG),--bug $(BUG)) $(if $(GATEWAY),--gateway)
 
 # Faults of real processes, with a table of what was held; ONLY=name plays one, ONLY=long ROWS=100000
 # the whole long run.

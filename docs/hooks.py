@@ -7,7 +7,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-TABLES = ("trajectories", "batches", "steps", "weights", "events", "bindings", "evaluations")
+TABLES = (
+    "trajectories", "batches", "steps", "weights", "events", "bindings", "evaluations",
+    "sandboxes", "verdicts", "admissions", "exchanges",
+)  # fmt: skip
 DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 

@@ -16,6 +16,7 @@ from rollart_flow.former_modules import find_former_modules
 if TYPE_CHECKING:
     from rollart_flow import errors
     from rollart_flow.exporting.model import export
+    from rollart_flow.harness.harness import Harness
     from rollart_flow.models.policy import Policy
     from rollart_flow.pipeline import (
         Pipeline,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from rollart_flow.store import open_run
 
 __all__ = [
-    "Pipeline", "Policy", "Secret", "buffer", "errors", "evaluate", "export", "filter", "open_run",
-    "reward", "rollout", "tasks", "train",
+    "Harness", "Pipeline", "Policy", "Secret", "buffer", "errors", "evaluate", "export", "filter",
+    "open_run", "reward", "rollout", "tasks", "train",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
@@ -44,6 +45,7 @@ __getattr__, __dir__ = lazy_exports(
         "": "errors",
         "store.run": "open_run",
         "exporting.model": "export",
+        "harness.harness": "Harness",
     },
 )
 

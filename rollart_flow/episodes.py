@@ -1,15 +1,16 @@
 """Episodes: the branches of one attempt as one trajectory, and what is the same in all of them.
 
 The invariants: every sampled token of an episode is in exactly one of its branches as an action;
-outcome and reward are the episode's, and all of its branches have them.
+outcome and reward are the episode's, and all of its branches have them. A row whose tokens are
+withheld has a reason of its own.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from rollart_flow.types import Trajectory, Turn
+from rollart_flow.types import WITHHELD, Trajectory, Turn
 
 V = TypeVar("V")
 
@@ -26,10 +27,13 @@ def whole(branches: Sequence[Trajectory]) -> Trajectory:
     first, *later = branches
     if not later:
         return first
+    told = next((each for each in branches if each.reason not in WITHHELD), first)
     starts = [each.policy_version_start for each in branches]
     ends = [each.policy_version_end for each in branches]
     return replace(
         first,
+        reason=told.reason,
+        error=told.error,
         policy_version_start=min((n for n in starts if n is not None), default=None),
         policy_version_end=max((n for n in ends if n is not None), default=None),
         token_ids=_chain(branch.token_ids[branch.shared_tokens :] for branch in branches),
@@ -51,11 +55,23 @@ def whole(branches: Sequence[Trajectory]) -> Trajectory:
 
 
 def like(branches: Sequence[Trajectory], episode: Trajectory) -> tuple[Trajectory, ...]:
-    """Return branches with the outcome and the reward of their episode."""
+    """Return branches with the outcome and the reward of their episode.
+
+    A branch whose tokens are withheld keeps its own reason and error. The verdicts of the reward
+    are in branch 0 only.
+    """
     if len(branches) == 1:
         return (episode,)
     values = {name: getattr(episode, name) for name in _OF_THE_EPISODE}
-    return tuple(replace(branch, **values) for branch in branches)
+    first, *later = (_with(branch, values) for branch in branches)
+    return replace(first, reward_verdicts=episode.reward_verdicts), *later
+
+
+def _with(branch: Trajectory, values: Mapping[str, Any]) -> Trajectory:
+    changed = replace(branch, **values)
+    if branch.reason not in WITHHELD:
+        return changed
+    return replace(changed, reason=branch.reason, error=branch.error)
 
 
 def _chain(parts: Iterable[tuple[V, ...]]) -> tuple[V, ...]:

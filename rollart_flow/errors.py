@@ -15,6 +15,12 @@
     │   └── FencedError                     another writer has taken the run over
     ├── EnvironmentFailedError (RuntimeError)   the environment raised or answered invalidly
     ├── EnvironmentTimeoutError (TimeoutError)  the environment did not answer in time
+    ├── SandboxError (RuntimeError)             a sandbox that could not be started, or has ended
+    │   ├── ImageError                          an image that is refused, nowhere, or damaged
+    │   │   └── ImagePullError                  a failed pull of an image; a retry may succeed
+    │   └── TaskQuarantinedError                boxes of a task failed too often; it gets no more
+    ├── SandboxFileError (OSError)              a file of a sandbox that cannot be read or written
+    ├── DiffError (ValueError)                  a diff that is malformed or does not fit its files
     ├── TemplateRefusedError (ValueError)       the chat template refuses the messages
     ├── RewardFailedError (RuntimeError)        the reward function raised, or was not finite
     │   └── RewardNotFiniteError                it returned a number that is NaN or infinite
@@ -30,6 +36,7 @@
     ├── UnknownClientError (LookupError)        a restarted coordinator asks its caller to report
     ├── BlockOverError (LookupError)            a restarted source asks for a block that is done
     ├── WeightsError (RuntimeError)             a version that is missing, torn or damaged
+    │   ├── VersionMissingError                 a version that is not published, or not yet
     │   └── WeightStoreAwayError                the storage fails now; a retry may succeed
     ├── TrainerError (RuntimeError)             a step or checkpoint that cannot be computed
     │   ├── BatchError (ValueError)             a batch whose values cannot be trained on
@@ -37,6 +44,7 @@
     ├── DeadlockError (RuntimeError)            every task waits and no event can wake one
     ├── InvariantError (AssertionError)         a simulated run violated an invariant
     └── RunFailedError (RuntimeError)           a run that cannot continue; the message says why
+        └── ClusterLostError                    what executes the run is gone with its processes
 
 Each class also inherits the built-in error that callers would catch. Each takes one message, so
 that it survives pickling between processes. An error is converted once, where it crosses a
@@ -111,6 +119,30 @@ class EnvironmentTimeoutError(RollartError, TimeoutError):
     """An environment did not answer within its time limit."""
 
 
+class SandboxError(RollartError, RuntimeError):
+    """A sandbox that could not be started, or has ended; not the failure of a command in it."""
+
+
+class ImageError(SandboxError):
+    """An image of a sandbox that is refused, cannot be built, is nowhere, or is damaged."""
+
+
+class ImagePullError(ImageError):
+    """A pull of an image that failed. A retry may succeed, or another place may have the image."""
+
+
+class TaskQuarantinedError(SandboxError):
+    """The boxes of a task failed too often in a row. The message has the last failure."""
+
+
+class SandboxFileError(RollartError, OSError):
+    """A file of a sandbox that cannot be read or written. The message names the path."""
+
+
+class DiffError(RollartError, ValueError):
+    """A diff that is malformed or does not fit the files. The message names the line or path."""
+
+
 class TemplateRefusedError(RollartError, ValueError):
     """Messages that the chat template of the model refuses, such as two of the user in a row."""
 
@@ -176,6 +208,10 @@ class WeightsError(RollartError, RuntimeError):
     """A weight version that is missing, torn or damaged."""
 
 
+class VersionMissingError(WeightsError):
+    """A weight version that is not published; it may be soon."""
+
+
 class WeightStoreAwayError(WeightsError):
     """The storage of weight versions fails or does not answer; another try may succeed."""
 
@@ -202,3 +238,7 @@ class InvariantError(RollartError, AssertionError):
 
 class RunFailedError(RollartError, RuntimeError):
     """A run that cannot continue."""
+
+
+class ClusterLostError(RunFailedError):
+    """A run whose cluster is gone. Its processes cannot be called, ended or started again."""

@@ -56,6 +56,7 @@ class Registry(Generic[T]):
         builtin: `module:attribute` by name, in the order in which names are listed.
         setting: the setting that names a variant, for error messages.
         kind: class that every variant is an instance of.
+        also: values of the setting that name no variant, for error messages.
     """
 
     def __init__(
@@ -65,15 +66,21 @@ class Registry(Generic[T]):
         *,
         setting: str,
         kind: type[object] = object,
+        also: tuple[str, ...] = (),
     ) -> None:
         self.group = f"rollart_flow.{family}"
         self.setting = setting
         self._builtin = dict(builtin)
         self._kind = kind
+        self._also = also
 
     def names(self) -> tuple[str, ...]:
         """Names of the built-in variants, then of those that packages add, sorted."""
         return (*self._builtin, *sorted(self._added().keys() - self._builtin.keys()))
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a variant has this name; looks for packages only if no built-in one has it."""
+        return name in self._builtin or name in self._added()
 
     def check(self, name: object) -> None:
         """Refuse a name that no variant has; imports no variant.
@@ -81,11 +88,12 @@ class Registry(Generic[T]):
         Raises:
             SettingsError: lists the names and suggests the nearest one.
         """
-        if name in self._builtin or name in (known := self.names()):
+        if name in self:
             return
-        near = get_close_matches(str(name), known, n=1)
+        values = sorted((*self.names(), *self._also))
+        near = get_close_matches(str(name), values, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        expected = ", ".join(sorted(known))
+        expected = ", ".join(values)
         raise SettingsError(f"{self.setting}={name!r}: expected one of {expected}{hint}")
 
     def load(self, name: str) -> T:

@@ -1,7 +1,8 @@
 """Conversion of frozen values to rows of the tables and back.
 
-A field of `Trajectory` is a column of `trajectories` of the same name. A new field of numbers,
-texts or lists of them needs no change here.
+A field of `Trajectory` is a column of `trajectories` of the same name, except for its verdicts
+(`verdict_rows`) and exchanges (`exchange_rows`). A new field of numbers, texts or lists of them
+needs no change here.
 """
 
 import json
@@ -38,6 +39,11 @@ _NAMES = {
 }
 
 
+_ELSEWHERE = frozenset({"verdicts", "reward_verdicts", "exchanges"})
+"""Fields of a trajectory that are rows of other tables (`attempt_rows`)."""
+_COLUMNS = tuple(name for name in _NAMES[Trajectory] if name not in _ELSEWHERE)
+
+
 def trajectories_table(trajectories: Iterable[Trajectory]) -> pa.Table:
     """Uncommitted rows of `trajectories`."""
     return to_table("trajectories", [trajectory_row(t) for t in trajectories])
@@ -49,14 +55,14 @@ def _parts(trajectory: Trajectory) -> list[dict[str, Any]] | None:
     return [{"name": name, "value": value} for name, value in trajectory.reward_parts.items()]
 
 
-def _values(value: Trajectory | Turn | Sampling) -> dict[str, Any]:
+def _values(value: Turn | Sampling) -> dict[str, Any]:
     """Fields by name, without the deep copy of `dataclasses.asdict`."""
     return {name: getattr(value, name) for name in _NAMES[type(value)]}
 
 
 def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
     """A row of `trajectories` as a mapping, without `seq` and `committed_at`."""
-    row = _values(trajectory)
+    row = {name: getattr(trajectory, name) for name in _COLUMNS}
     row["turns"] = [_values(turn) for turn in trajectory.turns]
     row["sampling"] = _values(trajectory.sampling)
     row["reward_parts"] = _parts(trajectory)
@@ -67,7 +73,7 @@ def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
 
 def trajectory_from_row(row: Mapping[str, Any]) -> Trajectory:
     """A `Trajectory` from one row as a mapping; `seq` and `committed_at` are ignored."""
-    values = {name: _tuples(row[name]) for name in _NAMES[Trajectory]}
+    values = {name: _tuples(row[name]) for name in _COLUMNS}
     sampling = dict(row["sampling"])
     for name in ("stop_token_ids", "allowed_token_ids"):
         sampling[name] = tuple(sampling[name])

@@ -19,7 +19,12 @@ from deltalake import Schema as DeltaSchema
 from rollart_flow.errors import SchemaError
 from rollart_flow.text import storable
 
-TABLES = ("trajectories", "batches", "steps", "weights", "events", "bindings", "evaluations")
+ADDED_TABLES = ("sandboxes", "verdicts", "admissions", "exchanges")
+"""Tables that runs of earlier schema versions lack; they read as empty."""
+TABLES = (
+    "trajectories", "batches", "steps", "weights", "events", "bindings", "evaluations",
+    *ADDED_TABLES,
+)  # fmt: skip
 WRITER_COLUMNS = ("seq", "committed_at")
 """Columns that the writer fills in at commit; uncommitted rows lack them."""
 
@@ -72,14 +77,20 @@ def to_table(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
         SchemaError: a column is missing, unknown or has a value of a wrong type.
     """
     schema = row_schema(table)
+    names = schema.names
+    known = frozenset(names)
+    needed = frozenset(field.name for field in schema if not field.nullable)
     rows = list(rows)
     for row in rows:
-        if unknown := row.keys() - set(schema.names):
-            raise SchemaError(f"{table}: unknown column {sorted(unknown)[0]!r}")
-        missing = [f.name for f in schema if f.name not in row and not f.nullable]
-        if missing:
-            raise SchemaError(f"{table}: column {missing[0]!r} is missing")
-    columns = [to_array(table, field, [row.get(field.name) for row in rows]) for field in schema]
+        if not known >= row.keys():
+            raise SchemaError(f"{table}: unknown column {min(row.keys() - known)!r}")
+        if not needed <= row.keys():
+            missing = next(name for name in names if name in needed and name not in row)
+            raise SchemaError(f"{table}: column {missing!r} is missing")
+    columns = [
+        to_array(table, field, [row.get(name) for row in rows])
+        for name, field in zip(names, schema, strict=True)
+    ]
     return pa.table(columns, schema=schema)
 
 

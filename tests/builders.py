@@ -29,6 +29,7 @@ from rollart_flow.types import (
     Trajectory,
     Turn,
 )
+from rollart_flow.types.exchanges import StoredExchange
 
 MOMENT = datetime(2025, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -38,6 +39,23 @@ Row = dict[str, object]
 def turn(action: str = "heads", reward: float = 0.0, **fields: Any) -> Turn:
     """A turn of five tokens."""
     made = Turn(0, 5, "coin", action, reward, 0.1, 0.2, "CPU", "engine-0", "stop")
+    return replace(made, **fields)
+
+
+def exchange(number: int = 0, **fields: Any) -> StoredExchange:
+    """A call of the main agent, of a second, that sampled nothing and goes on from the last one."""
+    made = StoredExchange(
+        number=number,
+        wire="chat",
+        kind="main",
+        evidence="echo" if number else "root",
+        parent=number - 1 if number else None,
+        request='{"messages": [{"role": "user", "text": "go"}]}',
+        reused_messages=2 * number,
+        arrived_at=MOMENT + timedelta(seconds=number),
+        generating_at=MOMENT + timedelta(seconds=number + 0.25),
+        ended_at=MOMENT + timedelta(seconds=number + 1),
+    )
     return replace(made, **fields)
 
 
@@ -120,6 +138,9 @@ TRAJECTORY = trajectory(
     reward=0.5,
     reward_parts={"goal": 0.25, "form": 0.25},
     prefill_workers=("prefill-h800-0",),
+    diff="--- a/x\n+++ b/x\n",
+    verifier="9f",
+    suspicions=("touched_tests: tests/test_x.py",),
 )
 """A trajectory with every field but `error` set."""
 

@@ -11,6 +11,8 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = [*pages(), "ARCHITECTURE.md", "CHANGELOG.md"]
 GENERATED = ("site/", "runs/", "weights/v", "checkpoints/0", "policy/", "tables/", "images/")
 """Folders that commands make."""
+TASKS = ("environment/", "tests/", "solution/", "steps/", "/logs/")
+"""Paths of a task folder, and of the box that it runs in."""
 PATH = re.compile(r"`([a-z_0-9/]+/(?:[a-z_0-9]+\.(?:py|json|md))?)`")
 
 
@@ -24,7 +26,7 @@ def test_paths_that_a_document_names_exist(document: str) -> None:
     missing = [
         path
         for path in paths(document)
-        if not path.startswith(GENERATED)
+        if not path.startswith((*GENERATED, *TASKS))
         and not ((ROOT / path).exists() or (ROOT / "rollart_flow" / path).exists())
     ]
     assert not missing

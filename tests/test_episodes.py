@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rollart_flow.episodes import like, whole
 from rollart_flow.types import Image, Outcome, Reason, Trajectory, Turn
-from tests.builders import TRAJECTORY
+from tests.builders import TRAJECTORY, exchange
 
 IMAGES = (Image("0" * 64), Image("1" * 64))
 TURN = Turn(0, 4, "look", "go", 0.5, 0.1, 0.1, "cpu", "engine-0", "stop")
@@ -80,3 +80,27 @@ def test_outcome_and_reward_are_those_of_all_branches() -> None:
         assert (after.outcome, after.reason, after.error) == (found.outcome, found.reason, "broke")
         assert after.reward == 0.25
         assert after.token_ids == before.token_ids
+
+
+def test_a_row_whose_tokens_are_withheld_keeps_its_reason() -> None:
+    kept = replace(FIRST, outcome=Outcome.COMPLETED, reason=None, error=None)
+    lost = replace(kept, branch=1, reason=Reason.UNANSWERED, error="the engine broke")
+    for branches in ((kept, lost), (lost, kept)):
+        found = whole(branches)
+        assert (found.reason, found.error) == (None, None)
+        scored = like(branches, replace(found, reward=0.5))
+        assert {(each.reason, each.error) for each in scored} == {
+            (None, None),
+            (Reason.UNANSWERED, "the engine broke"),
+        }
+        assert {each.reward for each in scored} == {0.5}
+
+
+def test_the_calls_of_an_agent_are_those_of_the_episode_and_of_branch_0() -> None:
+    calls = tuple(map(exchange, range(2)))
+    first = replace(TRAJECTORY, exchanges=calls)
+    branches = (first, replace(TRAJECTORY, trajectory_id="other", branch=1))
+    assert whole(branches).exchanges == calls
+    scored = like(branches, replace(whole(branches), reward=1.0))
+    assert [each.exchanges for each in scored] == [calls, None]
+    assert [each.reward for each in scored] == [1.0, 1.0]

@@ -46,6 +46,8 @@ from rollart_flow.types import (
     Task,
     Trajectory,
 )
+from rollart_flow.types.verdict_checks import REPORTED
+from rollart_flow.verdict_rows import verdicts_table
 from tests.builders import trajectory, turn
 from tests.dst.environments import LetterCodec, wall
 from tests.dst.log import EventLog
@@ -85,6 +87,10 @@ ODD = st.sampled_from(
     [np.zeros(2), np.zeros(()), np.float32(1), np.array(["a"]), Mute(), [], {}, (1, 2), {"a": 1}]
 )
 VALUES = st.one_of(SCALARS, ODD)
+VERDICTS = st.fixed_dictionaries(
+    {"key": st.one_of(TEXT, VALUES)},
+    optional=dict.fromkeys(("kind", "passed", "value", "seconds", "message", "more"), VALUES),
+)
 ERRORS = st.sampled_from(
     [ValueError("x" * MANY), ValueError("\ud83d"), MuteError(), SystemExit(3), KeyError(Mute())]
 )
@@ -194,13 +200,21 @@ def test_a_reset(answer: object) -> None:
             st.just(1.0),
             st.just(True),
             st.just(False),
-            st.fixed_dictionaries({"success": VALUES}),
+            st.one_of(
+                st.fixed_dictionaries({"success": VALUES}),
+                st.dictionaries(
+                    st.sampled_from(sorted(REPORTED)), st.one_of(VALUES, st.lists(VALUES))
+                ),
+                st.fixed_dictionaries({"verdicts": st.lists(VERDICTS)}),
+            ),
         ),
     )
 )
 def test_a_step(answer: object) -> None:
     found = attempt(Scripted(("go", {}), answer))
     stored(found)
+    if (verdicts := verdicts_table([found])) is not None:
+        assert from_ipc(to_ipc(verdicts)).num_rows
     assert found.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED) or found.error
     assert found.solved in (None, True, False)
 

@@ -76,6 +76,57 @@ def test_a_variant_is_refused_where_its_package_is_not_installed(tmp_path: Path)
         assert known in said
 
 
+def played(notes: Path, program: str) -> str:
+    """Errors of a program that runs with the package."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(PLUGINS))),
+            "ROLLART_TINY_USED": str(notes),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stderr
+
+
+def test_a_sandbox_of_a_package_is_asked_for_a_box(tmp_path: Path) -> None:
+    program = (
+        "import asyncio; from rollart_flow.sandbox.registry import create_sandbox; "
+        "asyncio.run(create_sandbox(variant='tiny'))"
+    )
+    assert "SandboxError: the box is too tiny" in played(tmp_path / "notes", program)
+    assert (tmp_path / "notes").read_text() == "sandbox\n"
+
+
+def test_an_agent_of_a_package_is_launched(tmp_path: Path) -> None:
+    program = (
+        "from rollart_flow import Harness; from rollart_flow.harness.profile import LaunchSite; "
+        "site = LaunchSite(**dict.fromkeys(LaunchSite.__slots__, 'a')); "
+        "assert Harness('tiny').profile().launch(site).command == ('echo', 'a')"
+    )
+    assert played(tmp_path / "notes", program) == ""
+    assert (tmp_path / "notes").read_text() == "agent\n"
+
+
+def test_a_wire_of_a_package_answers_at_its_path(tmp_path: Path) -> None:
+    program = (
+        "from rollart_flow.gateway.core.calls import AnswerEnd, ModelAnswer; "
+        "from rollart_flow.gateway.wires.registry import find_route; "
+        "from rollart_flow.types import Action; "
+        "wire = find_route('POST', '/v1/tiny/ask', {}).wire; "
+        "import json; body = json.dumps({'messages': [{'role': 'user', 'content': 'a'}]}); "
+        "call = wire.parse('/v1/tiny/ask', {}, body.encode()); "
+        "counts = dict(prompt_tokens=1, cached_tokens=0, answer_tokens=1); "
+        "said = ModelAnswer(answer_id='a', action=Action('b'), end=AnswerEnd.STOP, **counts); "
+        "assert (call.wire, wire.answer(said, call)['id']) == ('tiny', 'chatcmpl-a')"
+    )
+    assert played(tmp_path / "notes", program) == ""
+    assert (tmp_path / "notes").read_text() == "wire\n"
+
+
 def test_the_package_adds_to_every_family() -> None:
     declared = (PLUGINS / "rollart_tiny-1.0.dist-info" / "entry_points.txt").read_text()
     assert declared.count("\ntiny = ") == len(FAMILIES)

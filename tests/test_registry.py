@@ -41,6 +41,16 @@ def test_a_variant_is_imported_when_it_is_loaded_and_not_before() -> None:
         FRACTIONS.load("gone")
 
 
+def test_a_built_in_name_is_found_without_looking_for_packages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", None)
+    assert "fraction" in FRACTIONS
+    FRACTIONS.check("decimal")
+    with pytest.raises(TypeError):
+        assert "circle" not in FRACTIONS
+
+
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(SettingsError) as refused:
         FRACTIONS.load("fractoin")

@@ -1,4 +1,4 @@
-"""The seven contracts in `schemas/*.json`, and what is refused in their name."""
+"""The contracts in `schemas/*.json`, and what is refused in their name."""
 
 import json
 from pathlib import Path

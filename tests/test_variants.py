@@ -16,6 +16,9 @@ from rollart_flow.control.context.registry import CONTEXTS
 from rollart_flow.control.schedule.schedules import SCHEDULES
 from rollart_flow.engines.registry import ENGINES
 from rollart_flow.envs.registry import ENVIRONMENTS
+from rollart_flow.gateway.wires.registry import WIRES
+from rollart_flow.harness.registry import AGENTS
+from rollart_flow.sandbox.registry import SANDBOXES
 from rollart_flow.serverless.transports.registry import REWARD_TRANSPORTS
 from rollart_flow.trainers.registry import TRAINERS
 from rollart_flow.weights.registry import WEIGHT_TRANSPORTS
@@ -26,14 +29,18 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "trainers": TRAINERS.names(),
     "weights": WEIGHT_TRANSPORTS.names(),
     "serverless/transports": REWARD_TRANSPORTS.names(),
+    "sandbox": SANDBOXES.names(),
     "envs": ENVIRONMENTS.names(),
     "algorithms": (*RECIPES.names(), *CORRECTIONS.names()),
+    "gateway/wires": WIRES.names(),
     "control/schedule": SCHEDULES.names(),
     "control/context": CONTEXTS.names(),
+    "harness": AGENTS.names(),
 }
 """Names of the variants of each family, by its folder."""
 
 OTHER_MEANINGS = {
+    ("rewards/math/atoms.py", "pi"): "the number",
     ("store/s3/access.py", "http"): "scheme of the endpoint of an object store",
     ("rewards/completions.py", "http"): "scheme of the address of a judge",
     ("rewards/completions.py", "https"): "scheme of the address of a judge",

@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
         from rollart_flow.algorithms.registry import CORRECTIONS, RECIPES
 
         for registry in (RECIPES, CORRECTIONS):
-            if name in registry.names():
+            if name in registry:
                 return registry.load(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -15,6 +15,7 @@ figure that cannot be computed is null. This module does not judge; `analysis.re
     longest         its longest action, blanks collapsed; alike: number of tasks with that text
     repeated        fraction of the word 4-grams of `longest` that occur earlier in it; null if
                     there are under 8
+    suspicions      number of things that the environment noticed; null if it does not say
     outcome_part, process_part      of a composed reward
     best_process    mean process part of the domain's trajectories with the best outcome
     rise            mean reward of the domain minus that of the version before
@@ -44,6 +45,7 @@ def shapes(tables: "Snapshot") -> pl.LazyFrame:
     own = scored.select(
         "trajectory_id", "group_id", "task_id", "domain", "outcome", "reward",
         pl.col("policy_version_start").alias("policy_version"),
+        pl.col("suspicions").list.len(),
         *_of_tokens(), *_of_parts(),
         pl.col("turns").list.eval(pl.element().struct.field("action")).alias("actions"),
     )  # fmt: skip

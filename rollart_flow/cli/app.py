@@ -16,9 +16,13 @@ from typing import Annotated
 
 import typer
 
-from rollart_flow.cli import doctor, runs, simulate, training
+from rollart_flow.cli import doctor, replays, runs, simulate, training
+from rollart_flow.cli.agents import agents_app
 from rollart_flow.cli.export import export
+from rollart_flow.cli.gateway import gateway
 from rollart_flow.cli.output import Interrupted, fail
+from rollart_flow.cli.rescore import rescore
+from rollart_flow.cli.tasks import tasks_app
 from rollart_flow.errors import (
     MissingExtraError,
     PipelineError,
@@ -61,11 +65,15 @@ app.command("runs")(runs.runs)
 app.command("show")(runs.show)
 app.command("query")(runs.query)
 app.command("redteam")(runs.redteam)
-app.command("replay")(runs.replay)
+app.command("replay")(replays.replay)
+app.command("rescore")(rescore)
 app.command("export")(export)
+app.command("gateway")(gateway)
 app.command("simulate", cls=simulate.WithScenarios)(simulate.simulate)
 reward_app = typer.Typer(help="Reward functions as endpoints.", no_args_is_help=True)
 app.add_typer(reward_app, name="reward")
+app.add_typer(tasks_app, name="tasks")
+app.add_typer(agents_app, name="agents")
 app.command("doctor")(doctor.doctor)
 
 

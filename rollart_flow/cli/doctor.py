@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +23,7 @@ from rollart_flow.engines.registry import ENGINES
 from rollart_flow.envs.registry import ENVIRONMENTS
 from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.registry import Registry, Requirement
+from rollart_flow.sandbox.registry import SANDBOXES
 from rollart_flow.serverless.transports.registry import REWARD_TRANSPORTS
 from rollart_flow.trainers.registry import TRAINERS
 from rollart_flow.weights import WEIGHT_TRANSPORTS
@@ -32,6 +33,9 @@ T = TypeVar("T")
 _REQUIRED = ("torch", "ray", "deltalake", "polars", "gymnasium")
 _STORE = Requirement("boto3", ("boto3",), "s3")
 """The optional package of runs in S3."""
+_FAMILIES: tuple[Registry[Any], ...] = (
+    ENGINES, TRAINERS, WEIGHT_TRANSPORTS, REWARD_TRANSPORTS, ENVIRONMENTS, SANDBOXES,
+)  # fmt: skip
 _GIB = 1 << 30
 _TIMEOUT_S = 10.0
 
@@ -51,7 +55,7 @@ class Finding:
 
 def doctor(store: Store = None, as_json: AsJson = False) -> None:
     """Check this machine; exit code 1 if something that every run needs is missing."""
-    findings = list(examine(store))
+    findings = _by_name(examine(store))
     if as_json:
         names = ("name", "version", "usable", "hint")
         print_json([{name: getattr(f, name) for name in names} for f in findings])
@@ -64,6 +68,16 @@ def doctor(store: Store = None, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
+def _by_name(findings: Iterable[Finding]) -> list[Finding]:
+    """Return one row for each name: variants of two families may have one name, and a package."""
+    rows: dict[str, Finding] = {}
+    for finding in findings:
+        known = rows.get(finding.name)
+        if known is None or (known.usable and not finding.usable):
+            rows[finding.name] = finding
+    return list(rows.values())
+
+
 def examine(store: str | None = None) -> Iterator[Finding]:
     """Everything that is looked for, required things first."""
     cuda = _cuda()
@@ -73,7 +87,7 @@ def examine(store: str | None = None) -> Iterator[Finding]:
         hint = "" if found else f"pip install {name}"
         yield Finding(name, found, found is not None, hint, required=True)
     yield from _variants(gpu=cuda.usable)
-    yield _bubblewrap()
+    yield from _sandboxes()
     yield cuda
     yield _nccl(gpu=cuda.usable)
     yield _cpus()
@@ -93,7 +107,7 @@ def _variants(*, gpu: bool) -> Iterator[Finding]:
     for requirement in filter(None, in_turn):
         needed.setdefault(requirement.name, requirement)
     yield from (_package(requirement, gpu=gpu) for requirement in needed.values())
-    for registry in (ENGINES, TRAINERS, WEIGHT_TRANSPORTS, REWARD_TRANSPORTS, ENVIRONMENTS):
+    for registry in _FAMILIES:
         for name in registry.names():
             try:
                 registry.load(name)
@@ -139,14 +153,11 @@ def _output(*command: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _bubblewrap() -> Finding:
-    """Whether a sandbox can really be made: containers often forbid it."""
-    found = _output("bwrap", "--version")
-    if found is None:
-        return Finding("bubblewrap", None, False, "optional sandbox: apt install bubblewrap")
-    runs = _output("bwrap", "--unshare-all", "--ro-bind", "/", "/", "true") is not None
-    hint = "" if runs else "user namespaces are forbidden here"
-    return Finding("bubblewrap", found.removeprefix("bubblewrap "), runs, hint)
+def _sandboxes() -> Iterator[Finding]:
+    """Whether boxes can really be made: containers often forbid it."""
+    for name, variant in _loadable(SANDBOXES):
+        problem = variant.problem()
+        yield Finding(name, variant.version(), not problem, problem and f"sandbox: {problem}")
 
 
 def _cuda() -> Finding:

@@ -1,6 +1,5 @@
-"""`rollart runs`, `show`, `query`, `redteam` and `replay`: commands that read stored runs."""
+"""`rollart runs`, `show`, `query` and `redteam`: commands that read stored runs."""
 
-import shutil
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,13 +7,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from rollart_flow.cli.arguments import AsJson, RunName, Store
-from rollart_flow.cli.output import console, escape_controls, grid, print_json
-from rollart_flow.cli.trusting import Trust, check_trusted
-from rollart_flow.errors import SettingsError
+from rollart_flow.cli.output import console, grid, print_json
 
 if TYPE_CHECKING:
     from rollart_flow.analysis.redteam import RedTeamReport, Suspect
-    from rollart_flow.replay import StepReplay, TrajectoryReplay
 
 _NUMBERS = "step version reward"
 """Columns of a report with numbers, aligned to the right."""
@@ -96,9 +92,8 @@ def query(
     as_json: AsJson = False,
 ) -> None:
     """Run SQL over trajectories, batches, steps, weights, events, bindings and evaluations."""
-    import polars as pl
-
     from rollart_flow.algorithms.filters import named_filter
+    from rollart_flow.cli.rows import render_rows
     from rollart_flow.store import open_run
     from rollart_flow.store.damage import reading
 
@@ -109,15 +104,7 @@ def query(
     if as_json:
         print_json(rows.to_dicts())
         return
-    with pl.Config(
-        tbl_rows=-1,
-        tbl_cols=-1,
-        fmt_str_lengths=80,
-        tbl_width_chars=max(shutil.get_terminal_size().columns, 80),
-        tbl_hide_column_data_types=True,
-        tbl_hide_dataframe_shape=True,
-    ):
-        print(escape_controls(str(rows)))
+    print(render_rows(rows))
 
 
 def redteam(
@@ -144,6 +131,8 @@ def redteam(
 def render_report(report: "RedTeamReport", run: str) -> RenderableType:
     """The report as a table; `run` is the run's name on the command line."""
     scored = f"{report.suspicious} of {report.scored} scored trajectories are suspicious"
+    for each in report.noticed:
+        scored += f"\nnoticed {each.kind}: {each.attempts} attempts, {each.rewarded} rewarded"
     if not report.trajectories:
         return Text(scored)
     headings = ("trajectory", "domain", *_NUMBERS.split(), "rules that fired")
@@ -162,71 +151,10 @@ def _cells(suspect: "Suspect") -> list[str]:
         for rule, figures in suspect.fired.items()
     ]
     numbers = ("-" if number is None else str(number) for number in (step, version))
+    fired += [f"noticed {text}" for text in suspect.suspicions]
     reward = f"{suspect.reward:.3g}"
     return [suspect.trajectory_id, suspect.domain, *numbers, reward, "\n".join(fired)]
 
 
 def _figure(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.3g}"
-
-
-def replay(
-    run: RunName,
-    step: Annotated[int | None, typer.Option(min=1, help="Training step to recompute.")] = None,
-    trajectory: Annotated[
-        str | None, typer.Option(help="Trajectory to re-run; the beginning of its id is enough.")
-    ] = None,
-    trust: Trust = False,
-    store: Store = None,
-    as_json: AsJson = False,
-) -> None:
-    """Recompute a step or re-run a trajectory; exit code 1 if anything differs."""
-    from rollart_flow.store import open_run
-
-    if (step is None) == (trajectory is None):
-        raise SettingsError("replay takes either --step N or --trajectory ID")
-    stored = open_run(run, store=store)
-    check_trusted(stored.uri, trust)
-    if step is not None:
-        from rollart_flow.replay import replay_step
-
-        equal = _show_step(replay_step(stored.uri, step), as_json)
-    if trajectory is not None:
-        from rollart_flow.cli.transcript import find_trajectory
-
-        trajectory_id = find_trajectory(stored, trajectory)
-        from rollart_flow.replay import replay_trajectory
-
-        equal = _show_trajectory(replay_trajectory(stored.uri, trajectory_id), as_json)
-    if not equal:
-        raise typer.Exit(1)
-
-
-def _show_step(replayed: "StepReplay", as_json: bool) -> bool:
-    if as_json:
-        names = ("step", "equal", "recorded", "recomputed", "difference")
-        print_json({name: getattr(replayed, name) for name in names})
-        return replayed.equal
-    out = console()
-    for name, recorded in replayed.recorded.items():
-        recomputed = replayed.recomputed[name]
-        mark = "=" if recorded == recomputed else "differs from"
-        out.print(f"  {name:12} {recorded!r} {mark} {recomputed!r}", soft_wrap=True)
-    if replayed.equal:
-        out.print(f"step {replayed.step}: equal to the last bit")
-    else:
-        out.print(f"step {replayed.step}: differs: {replayed.difference}", soft_wrap=True)
-    return replayed.equal
-
-
-def _show_trajectory(replayed: "TrajectoryReplay", as_json: bool) -> bool:
-    if as_json:
-        names = ("trajectory_id", "equal", "divergence", "turns")
-        print_json({name: getattr(replayed, name) for name in names})
-    elif replayed.equal:
-        turns = len(replayed.turns)
-        console().print(f"trajectory {replayed.trajectory_id}: {turns} turns, all equal")
-    else:
-        said = f"trajectory {replayed.trajectory_id}: differs: {replayed.divergence}"
-        console().print(said, soft_wrap=True)
-    return replayed.equal

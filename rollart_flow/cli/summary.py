@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rollart_flow.cli.environments import EnvironmentUse, environment_use
 from rollart_flow.cli.output import duration, grid, sparkline
 from rollart_flow.cli.progress import PHASES
 from rollart_flow.types import EventKind, Split
@@ -17,6 +18,7 @@ from rollart_flow.types import EventKind, Split
 if TYPE_CHECKING:
     import polars as pl
 
+    from rollart_flow.analysis.delivery import TokenAccount
     from rollart_flow.store import Run, Snapshot
 
 _METRICS = ("success_sampled", "success")
@@ -70,7 +72,7 @@ class Summary:
     """max(trained_version - policy_version_start) over all batches; the proof of a bound on it."""
     alpha: float | None
     bounded: str | None
-    """What the schedule bounds by alpha, "staleness" or "lag"; None if it bounds neither."""
+    """Quantity that alpha bounds, "staleness" or "lag"; None if it bounds neither."""
     outcomes: dict[str, int]
     """Attempts of the training split by outcome."""
     seconds: dict[str, float]
@@ -78,11 +80,20 @@ class Summary:
     trajectories_per_s: float | None
     example: str | None
     """A trajectory of the last batch."""
+    environments: EnvironmentUse | None = None
+    """Time in environments and boxes; None if nothing was generated."""
+    captured: "TokenAccount | None" = None
+    """Sampled tokens of captured agents, delivered or not; None without such agents."""
     warnings: tuple[str, ...] = ()
-    """What failed and did not end the run: maintenance of its tables."""
+    """Failures that did not end the run: those of maintenance of its tables."""
 
     def as_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "curves": [curve.__dict__ for curve in self.curves]}
+        return {
+            **self.__dict__,
+            "curves": [curve.__dict__ for curve in self.curves],
+            "environments": self.environments and self.environments.as_json(),
+            "captured": self.captured and self.captured.as_json(),
+        }
 
     @property
     def next_commands(self) -> tuple[str, ...]:
@@ -97,6 +108,8 @@ class Summary:
 
 def summarize(run: "Run") -> Summary:
     import polars as pl
+
+    from rollart_flow.analysis.delivery import token_account
 
     info, tables = run.info, run.snapshot()
     nodes = info.settings.get("nodes", {}).values()
@@ -131,6 +144,8 @@ def summarize(run: "Run") -> Summary:
         seconds={"step": total_s} | {phase[:-2]: float(steps[phase].sum()) for phase in PHASES},
         trajectories_per_s=attempts / total_s if total_s else None,
         example=None if example.is_empty() else str(example.item()),
+        environments=environment_use(tables),
+        captured=token_account(tables),
         warnings=_warnings(tables),
     )
 
@@ -270,4 +285,9 @@ def _figures(summary: Summary) -> Table:
     longest = sorted(phases.items(), key=lambda item: -item[1])
     times = ", ".join(f"{name} {duration(s)} ({s / whole:.0%})" for name, s in longest)
     table.add_row("time", f"{duration(whole)} in steps: {times}" if whole else "-")
+    if (captured := summary.captured) is not None:
+        said = f"{captured.attempts} attempts, {captured.calls} calls; {captured}"
+        table.add_row("captured", said)
+    for name, said in () if summary.environments is None else summary.environments.lines():
+        table.add_row(name, said)
     return table

@@ -8,11 +8,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rollart_flow.cli.captured import calls_shown, read_calls
 from rollart_flow.cli.output import grid
 from rollart_flow.errors import SettingsError
 from rollart_flow.types.messages import message_from_json
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from rollart_flow.store import Run, Snapshot
 
 _MOST_CANDIDATES = 5
@@ -46,10 +49,19 @@ def find_trajectory(run: "Run", beginning: str) -> str:
     raise SettingsError(f"trajectory {beginning!r} is not unique: {names}{more}")
 
 
+def is_captured(run: "Run", trajectory_id: str) -> bool:
+    """Return whether a trajectory is one of a captured agent, which has calls."""
+    import polars as pl
+
+    rows = run.trajectories.filter(pl.col("trajectory_id") == trajectory_id).select("episode_id")
+    return not run.exchanges.join(rows, on="episode_id", how="semi").head(1).collect().is_empty()
+
+
 def read_trajectory(run: "Run", trajectory_id: str) -> dict[str, Any]:
     """Return the row of `trajectories`, with `steps`: the training steps that used it.
 
-    The row of an episode of several branches also has `branches`, all of them in order.
+    The row of an episode of several branches also has `branches`, all of them in order; that of a
+    captured agent has `calls` and `account`, its sampled tokens and what became of them.
     """
     import polars as pl
 
@@ -59,7 +71,9 @@ def read_trajectory(run: "Run", trajectory_id: str) -> dict[str, Any]:
     lag = pl.col("trained_version") - pl.col("policy_version") + pl.col("staleness")
     trained = tables.batches.filter(mine).sort("step")
     steps = trained.select("step", "staleness", lag=lag).collect().to_dicts()
-    return {**row, "steps": steps, **_branches(tables, row["episode_id"])}
+    episode_id = row["episode_id"]
+    more = {**_branches(tables, episode_id), **read_calls(tables, episode_id)}
+    return {**row, "steps": steps, **more}
 
 
 def _branches(tables: "Snapshot", episode_id: str) -> dict[str, Any]:
@@ -67,12 +81,20 @@ def _branches(tables: "Snapshot", episode_id: str) -> dict[str, Any]:
     import polars as pl
 
     rows = tables.trajectories.filter(pl.col("episode_id") == episode_id).select(
-        "trajectory_id", "branch", "parent", "shared_tokens",
-        tokens=pl.col("token_ids").list.len(), generated=pl.col("action_mask").list.sum(),
+        "trajectory_id", "branch", "parent", "shared_tokens", "reason",
+        tokens=pl.col("token_ids").list.len(), generated=_sampled(),
         turns=pl.col("turns").list.len(),
     )  # fmt: skip
     found = rows.unique("trajectory_id", keep="first").sort("branch").collect().to_dicts()
     return {"branches": found} if len(found) > 1 else {}
+
+
+def _sampled() -> "pl.Expr":
+    """Return the expression of a row's sampled tokens, whether they are trained on or not."""
+    import polars as pl
+
+    versions = pl.col("token_versions").list
+    return versions.len() - versions.count_matches(-1)
 
 
 def speller(run: "Run") -> Spell:
@@ -93,6 +115,7 @@ def render_trajectory(row: Mapping[str, Any], spell: Spell) -> RenderableType:
     parts: list[RenderableType] = [_head(row)]
     if branches := row.get("branches"):
         parts += ["", _branch_table(branches)]
+    parts += calls_shown(row)
     others, own = _by_turn(row)
     if others:
         seen = "turns of other branches, which the policy saw before"
@@ -107,13 +130,25 @@ def render_trajectory(row: Mapping[str, Any], spell: Spell) -> RenderableType:
 
 
 def _branch_table(branches: Sequence[Mapping[str, Any]]) -> Table:
-    headings = ("branch", "trajectory", "parent", "tokens", "shared", "generated", "turns")
+    headings = (
+        "branch",
+        "trajectory",
+        "parent",
+        "tokens",
+        "shared",
+        "generated",
+        "turns",
+        "reason",
+    )
     table = grid(headings, right="branch tokens shared generated turns")
     table.title, table.title_justify = f"{len(branches)} branches of the episode", "left"
+    depths: dict[str, int] = {}
     for each in branches:
         counts = (each[name] for name in ("tokens", "shared_tokens", "generated", "turns"))
-        names = (str(each["branch"]), each["trajectory_id"], each["parent"] or "-")
-        table.add_row(*names, *map(str, counts))
+        depths[each["trajectory_id"]] = depth = depths.get(each["parent"], -1) + 1
+        name = "  " * depth + each["trajectory_id"]
+        names = (str(each["branch"]), name, each["parent"] or "-")
+        table.add_row(*names, *map(str, counts), each["reason"] or "-")
     return table
 
 
@@ -204,11 +239,13 @@ def _said(turn: Mapping[str, Any]) -> RenderableType:
 def _tokens(row: Mapping[str, Any], turn: Mapping[str, Any], spell: Spell) -> Table:
     """The generated tokens of a turn, and the number of its observation tokens."""
     positions = range(turn["start"], turn["end"])
-    generated = [at for at in positions if row["action_mask"][at]]
+    generated = [at for at in positions if row["token_versions"][at] >= 0]
     seen = len(positions) - len(generated)
     headings = ("position", "token", "text", "logprob", "version")
     table = grid(headings, right="position token logprob version")
     table.title = f"{seen} observation tokens, {len(generated)} generated"
+    if generated and not row["action_mask"][generated[0]]:
+        table.title += ", not trained on"
     table.title_justify = "left"
     for at in generated:
         token, version = row["token_ids"][at], row["token_versions"][at]

@@ -1,7 +1,7 @@
 """Protocols of an environment, and of the conversion between what it says and a policy's tokens."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 from rollart_flow.types import Action, Observation, Tool
 from rollart_flow.types.branching import StepObservation
@@ -25,7 +25,6 @@ class AsyncEnvironment(Protocol):
         """Release the environment's resources; may be called at any moment, and twice."""
 
 
-@runtime_checkable
 class SlowStart(Protocol):
     """An environment that starts a process first, which may take long and is no step of its own."""
 
@@ -33,7 +32,6 @@ class SlowStart(Protocol):
         """Return once `reset` can be called; without effect if it can be called already."""
 
 
-@runtime_checkable
 class Conversing(Protocol):
     """An environment that may take actions with tool calls instead of their text."""
 
@@ -59,6 +57,16 @@ class Conversation(Protocol):
 
     def act(self, token_ids: Sequence[int]) -> Action:
         """Return the action that generated tokens are; malformed calls have an error."""
+
+    def retold(self, observation: Observation) -> tuple["Conversation", tuple[int, ...]]:
+        """Return a conversation with all messages as they are rendered now, and its tokens.
+
+        Args:
+            observation: the next observation, which this conversation does not get.
+
+        Raises:
+            TemplateRefusedError: the chat template refuses the messages.
+        """
 
     def rewritten_at(self, token_ids: Sequence[int]) -> int | None:
         """Return the first position at which rendering all messages again gives another token.
@@ -89,7 +97,6 @@ class Codec(Protocol):
         """Return the text of generated tokens, without stop tokens."""
 
 
-@runtime_checkable
 class ChatCodec(Codec, Protocol):
     """A codec that also converts messages, by the chat template of a model."""
 
@@ -105,7 +112,16 @@ class ChatCodec(Codec, Protocol):
         """
 
 
-# An `isinstance` of these protocols takes some microseconds for each attempt.
+class VersionedCodec(Codec, Protocol):
+    """A codec that names what it converts with, so that a stored call can be compared with it."""
+
+    parser_version: str
+    """Format and version of the parser of actions."""
+    template_version: str
+    """Digest of the chat template and its variables."""
+
+
+# An `isinstance` of a protocol takes microseconds for each attempt; these ask for a name.
 def starts_slowly(environment: AsyncEnvironment) -> TypeGuard[SlowStart]:
     """Return whether an environment is a `SlowStart`."""
     return hasattr(environment, "start")
@@ -119,3 +135,8 @@ def may_converse(environment: object) -> TypeGuard[Conversing]:
 def takes_messages(codec: Codec) -> TypeGuard[ChatCodec]:
     """Return whether a codec is a `ChatCodec`."""
     return hasattr(codec, "converse")
+
+
+def has_versions(codec: Codec) -> TypeGuard[VersionedCodec]:
+    """Return whether a codec is a `VersionedCodec`."""
+    return hasattr(codec, "parser_version")

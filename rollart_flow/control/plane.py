@@ -33,6 +33,7 @@ from rollart_flow.control.inference.profiler import Profiler
 from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.protocols import Admission, Buffered, Emit, EngineCommands, Inference
 from rollart_flow.control.recovery import RecoveredControl, recover
+from rollart_flow.control.rollout.attempt_manager import AttemptContext, AttemptManager
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
@@ -176,6 +177,8 @@ class ControlPlane:
             version=self.engines.version,
             incarnation=state.incarnation,
         )
+        for task_id in recovered.quarantined:
+            scheduler.quarantine(task_id, None)
         scheduler.restore(recovered.groups, recovered.next_cursor)
         return scheduler
 
@@ -277,8 +280,18 @@ class RolloutPlane:
             admission=self._admission, worker=self.name, dispatch=self._dispatch,
         )  # fmt: skip
 
-    async def run(self, manager: EnvManager) -> tuple[Trajectory, ...]:
-        """Run one attempt to its end and return its unscored branches; see `EnvManager`."""
+    def attempt_context(self, env_version: str = "") -> AttemptContext:
+        """Return what the plane gives an attempt that another kind of manager drives."""
+        return AttemptContext(
+            proxy=self.proxy,
+            wall=self._wall,
+            env_version=env_version,
+            admission=self._admission,
+            worker=self.name,
+        )
+
+    async def run(self, manager: AttemptManager) -> tuple[Trajectory, ...]:
+        """Run one attempt to its end and return its unscored branches; see `AttemptManager`."""
         return await (manager.run() if self._worker is None else self._worker.run(manager))
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ repeated and reordered. A message that was sent to a process does not reach the 
 replaces it, unless the sender still waits for the answer.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -196,7 +196,7 @@ class Admission(Protocol):
             None if the attempt may start; otherwise the cancellation that it ends with.
         """
 
-    async def started(self, trajectory_id: str, version: int) -> None:
+    def started(self, trajectory_id: str, version: int) -> Awaitable[None]:
         """Report that the first token was generated, under this policy version."""
 
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:

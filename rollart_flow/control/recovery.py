@@ -37,6 +37,8 @@ class RecoveredControl:
     """Newest trajectories with a known success or failure at their task, in commit order."""
     changes: tuple[Change, ...]
     """Changes of the newest groups, for a scheduler that outlived the buffer."""
+    quarantined: frozenset[str] = frozenset()
+    """Ids of the tasks that are attempted no more."""
 
 
 class _Ledger:

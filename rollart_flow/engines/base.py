@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from rollart_flow.errors import EngineError, WeightsError
+from rollart_flow.types import Chunk, GenerationRequest
+
 if TYPE_CHECKING:
     import torch
 
-from rollart_flow.errors import EngineError
-from rollart_flow.types import Chunk, GenerationRequest
+    from rollart_flow.weights.base import AdapterEntry
 
 
 class EnginePhase(StrEnum):
@@ -101,6 +103,28 @@ class Engine(ABC):
         Raises:
             WeightsError: a tensor is missing, unknown or of a wrong shape; nothing was changed.
         """
+
+    @property
+    def base(self) -> int | None:
+        """Version of the whole weights over which the engine serves adapters; None if it serves
+        none, so that every version has to be loaded whole."""
+        return None
+
+    async def adapt(
+        self, version: int, tensors: Mapping[str, torch.Tensor], adapter: AdapterEntry
+    ) -> None:
+        """Swap to an adapter over `base`, in place of an earlier one, as `load` does.
+
+        Args:
+            version: version of the policy with the adapter.
+            tensors: matrices of the adapter in PEFT's names.
+            adapter: rank and scale; its base is the engine's.
+
+        Raises:
+            WeightsError: the engine serves no adapters, or not over that base; nothing was changed.
+            EngineError: the engine cannot adapt a layer, and has failed.
+        """
+        raise WeightsError(f"version {version} is an adapter, which this engine does not serve")
 
     async def receive(self, version: int) -> bool:
         """Swap to a version that the trainer sends, as `load` does.

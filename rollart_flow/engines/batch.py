@@ -16,7 +16,8 @@ from rollart_flow.engines.graphs import DecodeGraphs
 from rollart_flow.engines.kv_cache import RowCache, rows_that_fit
 from rollart_flow.engines.requests import EmbeddedStream
 from rollart_flow.engines.sampler import FloatArray, Sampler
-from rollart_flow.models.cached import CachedModel, CachedQwen3, Int64Array, cached_model
+from rollart_flow.models.cached import CachedQwen3, cached_model
+from rollart_flow.models.cached_model import CachedModel, Int64Array
 from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.language_model import ModelShape
 from rollart_flow.types import FinishReason

@@ -6,6 +6,7 @@ aborts or refuses raises an error.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -13,11 +14,18 @@ from typing import Protocol, cast
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from rollart_flow.control.environment import Codec
+from rollart_flow.control.environment import Codec, takes_messages
 from rollart_flow.control.inference.generation_builder import GenerationBuilder
-from rollart_flow.errors import EngineError, RewardFailedError, SettingsError
+from rollart_flow.control.rollout.conversing import TextConversation, converse
+from rollart_flow.errors import (
+    EngineError,
+    RewardFailedError,
+    SettingsError,
+    TemplateRefusedError,
+)
+from rollart_flow.models.chat.settings import AUTO_FORMAT
 from rollart_flow.models.policy import Policy
-from rollart_flow.models.version_zero import load_codec
+from rollart_flow.models.version_zero import policy_codec
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest, Sampling
 
 GREEDY = Sampling(temperature=0.0, max_tokens=128)
@@ -47,16 +55,21 @@ class EngineCompletions:
     """Sampling settings, including the stop tokens of the model."""
 
     async def complete(self, prompt: str) -> str:
-        """Return the answer to a prompt, which is encoded as a first observation.
+        """Return the answer to a prompt, which is a first observation, without what it thinks.
+
+        The codec's chat format tells the answer from the thinking before it.
 
         Raises:
-            RewardFailedError: the engine refused or aborted the request, or died.
+            RewardFailedError: the engine refused or aborted the request, or died, or the chat
+                template refuses the prompt.
         """
-        request = GenerationRequest(
-            request_id=f"judge/{uuid4().hex}",
-            prompt_ids=self.codec.encode_observation(prompt, first=True),
-            sampling=self.sampling,
-        )
+        talks = takes_messages(self.codec)
+        conversation = converse(self.codec, ()) if talks else TextConversation(self.codec)
+        try:
+            prompt_ids = conversation.observe(prompt)
+        except TemplateRefusedError as error:
+            raise RewardFailedError(f"judge: {self.model}: {error}") from error
+        request = GenerationRequest(f"judge/{uuid4().hex}", prompt_ids, self.sampling)
         joined = GenerationBuilder(request)
         stream = cast("AsyncGenerator[Chunk, None]", self.engine.generate(request))
         try:
@@ -68,7 +81,7 @@ class EngineCompletions:
         generation = joined.generation()
         if generation.finish_reason is FinishReason.ABORT:
             raise RewardFailedError(f"judge: {self.model}: the engine aborted the answer")
-        return self.codec.decode(generation.token_ids)
+        return conversation.act(generation.token_ids).text
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +109,11 @@ class PolicyCompletions:
 
     @property
     def model(self) -> str:
-        """The folder and the compute dtype; other weights need another folder."""
-        return f"{self.policy.path} {self.policy.computes_in}"
+        """The folder, the dtype and the chat settings; other weights need another folder."""
+        policy = self.policy
+        chat = (policy.chat_format, json.dumps(policy.template_options, sort_keys=True))
+        said = "" if chat == (AUTO_FORMAT, "{}") else f" {' '.join(chat)}"
+        return f"{policy.path} {policy.computes_in}{said}"
 
     async def complete(self, prompt: str) -> str:
         """Return the answer to a prompt; see `EngineCompletions.complete`."""
@@ -110,7 +126,7 @@ class PolicyCompletions:
         from rollart_flow.engines.registry import EngineOptions, build_engine
 
         assert self.policy.path is not None
-        codec = load_codec(self.policy.path)
+        codec = policy_codec(self.policy)
         stops = (*self.sampling.stop_token_ids, *codec.stop_token_ids)
         engine = build_engine(self.policy, self.policy.path, EngineOptions(seed=0))
         sampling = replace(self.sampling, stop_token_ids=stops)

@@ -70,41 +70,21 @@ class EmbeddedEngine(Engine):
             WeightsError: the weights do not match the config.
         """
         context = config.max_position_embeddings if max_context is None else max_context
-        if dtype not in DTYPES:
-            raise SettingsError(f"engine: dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
-        if not 1 <= context <= config.max_position_embeddings:
-            raise SettingsError(
-                f"engine: max_context must be from 1 to the model's "
-                f"{config.max_position_embeddings}, not {context}"
-            )
+        _check_settings(config, dtype, context)
         if max_batch < 1 or cached_rows < 0 or chunk_tokens < 1:
             raise SettingsError(
                 "engine: max_batch and chunk_tokens must be at least 1, cached_rows at least 0"
             )
-        if isinstance(config, ModelConfig) and config.experts is not None:
-            raise SettingsError(NO_MIXTURE)
         check_tensors(config, tensors)
         self._config = config
         self._context = context
         self._version = version
         self._sees = config.pictures() is not None
-        make: type[DecodeBatch] = DecodeBatch
-        if self._sees:
-            from rollart_flow.engines.whole_chains import WholeChainBatch
-
-            make = WholeChainBatch
-        self._batch = make(
-            config,
-            tensors,
-            device=computing_device(device),
-            dtype=DTYPES[dtype],
-            eager=eager,
-            max_batch=max_batch,
-            cached_rows=cached_rows,
-            max_context=context,
-            seed=seed,
+        self._batch = _batch_class(sees=self._sees)(
+            config, tensors, device=computing_device(device), dtype=DTYPES[dtype], eager=eager,
+            max_batch=max_batch, cached_rows=cached_rows, max_context=context, seed=seed,
             chunk_tokens=chunk_tokens,
-        )
+        )  # fmt: skip
         self._streams: dict[str, EmbeddedStream] = {}
         self._waiting: deque[EmbeddedStream] = deque()
         self._suspended = False
@@ -239,3 +219,29 @@ class EmbeddedEngine(Engine):
         self._streams.clear()
         self._waiting.clear()
         self._batch.reset()
+
+
+def _check_settings(config: ModelShape, dtype: str, context: int) -> None:
+    """Refuse a model, dtype or length of context that the engine does not compute.
+
+    Raises:
+        SettingsError: see above.
+    """
+    if dtype not in DTYPES:
+        raise SettingsError(f"engine: dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    if not 1 <= context <= config.max_position_embeddings:
+        raise SettingsError(
+            f"engine: max_context must be from 1 to the model's "
+            f"{config.max_position_embeddings}, not {context}"
+        )
+    if isinstance(config, ModelConfig) and config.experts is not None:
+        raise SettingsError(NO_MIXTURE)
+
+
+def _batch_class(*, sees: bool) -> type[DecodeBatch]:
+    """Return the class of batches; a model that takes images computes its whole chains anew."""
+    if not sees:
+        return DecodeBatch
+    from rollart_flow.engines.whole_chains import WholeChainBatch
+
+    return WholeChainBatch

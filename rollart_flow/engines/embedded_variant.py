@@ -5,7 +5,7 @@ from typing import ClassVar
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import EngineCapabilities, EngineOptions, EngineVariant
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.architectures import AUTO, foreign
+from rollart_flow.models.architectures import AUTO
 from rollart_flow.models.policy import Policy
 
 
@@ -17,7 +17,7 @@ class EmbeddedVariant(EngineVariant):
     """The implementation of the model that is taken (`models.architectures`)."""
 
     def check(self, policy: Policy, *, prefill_workers: int) -> None:
-        if why := foreign(policy.path):
+        if why := policy.foreign:
             raise SettingsError(
                 f"policy: the embedded engine computes Qwen3 alone, and the model has {why}; take "
                 "policy.engine=vllm, or transformers"

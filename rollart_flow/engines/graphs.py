@@ -17,7 +17,8 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from rollart_flow.models.cached import CachedQwen3, Int64Array
+from rollart_flow.models.cached import CachedQwen3
+from rollart_flow.models.cached_model import Int64Array
 from rollart_flow.models.key_values import KeyValues
 
 Compute: TypeAlias = Callable[[], None]

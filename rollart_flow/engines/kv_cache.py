@@ -9,7 +9,7 @@ least recently used first, so memory is bounded by construction. The invariant: 
 import numpy as np
 
 from rollart_flow.errors import EngineError
-from rollart_flow.models.cached import Int64Array
+from rollart_flow.models.cached_model import Int64Array
 from rollart_flow.models.key_values import KeyValues
 
 MIN_SHARED = 8

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.architectures import NO_MIXTURE, is_mixture, placeholder_of
+from rollart_flow.models.architectures import NO_MIXTURE, is_mixture
 from rollart_flow.models.policy import Policy
 from rollart_flow.registry import Registry, Requirement
 from rollart_flow.weights.transport import SentWeights
@@ -54,6 +54,8 @@ class EngineOptions:
     """Role of the engine when separate workers compute prompts; None means both roles."""
     lora: str | None = None
     """Folder of a LoRA adapter to generate with; None means the weights alone."""
+    lora_rank: int = 0
+    """Rank of the LoRA adapters that versions consist of; 0 if versions are whole weights."""
     sent: SentWeights | None = None
     """How the trainer sends weights to the engine's GPU; None means that the engine reads them."""
 
@@ -159,8 +161,11 @@ def check_images(policy: Policy) -> None:
         raise SettingsError(
             f"the {policy.engine} engine takes no images; take policy.engine={able}"
         )
-    if policy.path is None or placeholder_of(policy.path) is None:
-        raise SettingsError("the policy's model takes no images; take one such as Qwen2.5-VL")
+    if not policy.takes_images:
+        raise SettingsError(
+            "the policy's model takes no images; take one such as Qwen2.5-VL, or "
+            "Policy.tiny(images=True)"
+        )
 
 
 def build_engine(policy: Policy, folder: str, options: EngineOptions) -> Engine:

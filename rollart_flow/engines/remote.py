@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
+from rollart_flow.control.loop.inbox import Inbox
 from rollart_flow.engines.base import Delivery, EngineFailure
 from rollart_flow.errors import EngineError
 from rollart_flow.resources import WorkerHandle
@@ -27,7 +28,7 @@ class RemoteInference:
         self._handle = handle
         self._worker = handle.call
         self._client = client
-        self._streams: dict[str, asyncio.Queue[Delivery]] = {}
+        self._streams: dict[str, Inbox[Delivery]] = {}
         self._unsent: list[GenerationRequest] = []
         self._incarnation = ""
         """Identifier of the worker process that received the requests in flight."""
@@ -52,13 +53,13 @@ class RemoteInference:
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         """Stream a request's chunks; see `control.protocols.Inference.generate`."""
-        queue: asyncio.Queue[Delivery] = asyncio.Queue()
-        self._streams[request.request_id] = queue
+        inbox: Inbox[Delivery] = Inbox()
+        self._streams[request.request_id] = inbox
         self._send(request)
         finished = False
         try:
             while not finished:
-                delivery = await queue.get()
+                delivery = await inbox.get()
                 if isinstance(delivery, EngineFailure):
                     finished = True
                     raise delivery.error
@@ -122,7 +123,7 @@ class RemoteInference:
                     raise EngineError("it was restarted")
                 for delivery in deliveries:
                     if delivery.request_id in self._streams:
-                        self._streams[delivery.request_id].put_nowait(delivery)
+                        self._streams[delivery.request_id].put(delivery)
         except failures(EngineError) as error:
             self._incarnation = ""
             self._fail_all(tuple(self._streams), error)
@@ -135,7 +136,7 @@ class RemoteInference:
     def _fail_all(self, request_ids: Sequence[str], error: Exception) -> None:
         for request_id in request_ids:
             if request_id in self._streams:
-                self._streams[request_id].put_nowait(EngineFailure(request_id, self._lost(error)))
+                self._streams[request_id].put(EngineFailure(request_id, self._lost(error)))
 
     def _lost(self, error: Exception) -> EngineError:
         return EngineError(f"worker {self.worker} is lost: {reason(error)}")

@@ -4,13 +4,13 @@ The invariant: an accepted request contains only token ids of the model, and ask
 token from a valid distribution.
 """
 
-import asyncio
 from collections import deque
 
 import numpy as np
 
+from rollart_flow.control.loop.inbox import Inbox
 from rollart_flow.errors import EngineError
-from rollart_flow.models.cached import Int64Array
+from rollart_flow.models.cached_model import Int64Array
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
 
@@ -68,9 +68,7 @@ class EmbeddedStream:
         self.sent = len(request.prompt_ids)
         self.kept: deque[tuple[int, ...]] = deque()
         """Remaining token ids after truncation, for sampled tokens that were not sent yet."""
-        self._inbox: deque[Chunk | EngineError] = deque()
-        self._arrived: asyncio.Future[None] | None = None
-        """Set while the reader waits for the inbox to fill."""
+        self._inbox: Inbox[Chunk | EngineError] = Inbox()
 
     def send(
         self, tokens: list[int], logprobs: list[float], version: int, reason: FinishReason | None
@@ -78,7 +76,7 @@ class EmbeddedStream:
         """Deliver tokens sampled under one version; a reason marks the last tokens."""
         kept = tuple(self.kept)
         self.kept.clear()
-        self._put(
+        self._inbox.put(
             Chunk(
                 request_id=self.request.request_id,
                 offset=self.sent - len(self.request.prompt_ids),
@@ -93,12 +91,7 @@ class EmbeddedStream:
 
     def fail(self, error: EngineError) -> None:
         """End the request with an error."""
-        self._put(error)
-
-    def _put(self, item: Chunk | EngineError) -> None:
-        self._inbox.append(item)
-        if self._arrived is not None and not self._arrived.done():
-            self._arrived.set_result(None)
+        self._inbox.put(error)
 
     async def receive(self) -> Chunk:
         """Return the next chunk.
@@ -106,10 +99,7 @@ class EmbeddedStream:
         Raises:
             EngineError: the engine failed.
         """
-        while not self._inbox:
-            self._arrived = asyncio.get_running_loop().create_future()
-            await self._arrived
-        item = self._inbox.popleft()
+        item = await self._inbox.get()
         if isinstance(item, EngineError):
             raise item
         return item

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from rollart_flow.errors import EngineError
-from rollart_flow.models.cached import Int64Array
+from rollart_flow.models.cached_model import Int64Array
 from rollart_flow.models.device import CPU
 from rollart_flow.types import Sampling
 

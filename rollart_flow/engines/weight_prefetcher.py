@@ -3,7 +3,8 @@
 The next version is read while it is being published, so that the engine is suspended only for the
 swap. The invariant: at most one version is read or held ahead; a version that could not be read
 ahead is read on request, so prefetching affects only the duration. Only the read on request is
-repeated if the storage fails.
+repeated if the storage fails, or if the version is not there: it may still be on its way to the
+store when an engine that has lost its process is asked to serve it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.control.protocols import PullStats
-from rollart_flow.errors import WeightsError, WeightStoreAwayError
+from rollart_flow.errors import VersionMissingError, WeightsError, WeightStoreAwayError
 from rollart_flow.retries import DEFAULT, RetryPolicy, retried_async
 from rollart_flow.types import Retried
 from rollart_flow.weights import WeightStore
+from rollart_flow.weights.base import AdapterEntry
 from rollart_flow.weights.following import Following
+from rollart_flow.weights.whole import adapter_in
 
 if TYPE_CHECKING:
     import torch
@@ -81,12 +84,29 @@ class WeightPrefetcher:
             tensors = await retried_async(
                 f"read version {version}",
                 partial(asyncio.to_thread, self._store.read, version),
-                WeightStoreAwayError,
+                (WeightStoreAwayError, VersionMissingError),
                 self._retried.append,
                 self._policy,
             )
         seconds = time.monotonic() - asked
         return tensors, PullStats(seconds, seconds)
+
+    async def adapter(self, version: int) -> AdapterEntry:
+        """Return the description of a version whose tensors are an adapter's.
+
+        Raises:
+            WeightsError: the manifest cannot be read, or names no base.
+        """
+        what = f"read manifest of version {version}"
+        with waiting(what):
+            manifest = await retried_async(
+                what,
+                partial(asyncio.to_thread, self._store.manifest, version),
+                WeightStoreAwayError,
+                self._retried.append,
+                self._policy,
+            )
+        return adapter_in(manifest)
 
     def retried(self) -> tuple[Retried, ...]:
         """Return the reads that failed before they succeeded, since the last call."""

@@ -16,7 +16,7 @@ import torch
 
 from rollart_flow.engines.batch import DecodeBatch, Fill
 from rollart_flow.engines.requests import EmbeddedStream
-from rollart_flow.models.cached import CachedModel, Int64Array
+from rollart_flow.models.cached_model import CachedModel, Int64Array
 from rollart_flow.models.hf.config import TransformersConfig
 from rollart_flow.models.language_model import ModelShape
 from rollart_flow.models.pictures import PictureProcessor

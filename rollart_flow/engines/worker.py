@@ -23,6 +23,7 @@ from rollart_flow.control.loop.waits import waiting
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.engines.base import Delivery, Engine, EngineFailure, EnginePhase
 from rollart_flow.engines.registry import EngineOptions, build_engine
+from rollart_flow.engines.version_loader import VersionLoader
 from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.errors import EngineError, WorkerLeftError
 from rollart_flow.models.policy import Policy
@@ -56,12 +57,14 @@ class EngineWorker(ActorGenCls):
         seed: int,
         disaggregated: bool = False,
         lora: str | None = None,
+        lora_rank: int = 0,
     ) -> None:
         """Create the engine of the worker.
 
         Args: `run` is the address of the run, `folder` holds the policy's model and tokenizer, and
         `weights_uri` its versions. If prompts and tokens are `disaggregated`, the worker's role
-        selects its part. `lora` holds an adapter to generate with.
+        selects its part. `lora` holds an adapter to generate with; `lora_rank` is the rank of the
+        adapters that versions consist of, or 0.
         """
         super().__init__(placement)
         report_waits(run, placement.worker)
@@ -75,11 +78,14 @@ class EngineWorker(ActorGenCls):
             units=max(1, int(placement.gpus)),
             phase=phase if disaggregated else None,
             lora=None if lora is None else local_path(lora),
+            lora_rank=lora_rank,
             sent=sent,
         )
+        place = local_path(folder)
         with working("start of the engine"):
-            self._engine: Engine = build_engine(policy, local_path(folder), options)
+            self._engine: Engine = build_engine(policy, place, options)
         self._pulls = WeightPrefetcher(open_weights(weights, weights_uri))
+        self._loader = VersionLoader(self._engine, self._pulls, place)
         self._feeds: dict[str, ReplayableQueue[Delivery]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._incarnation = uuid4().hex
@@ -215,7 +221,7 @@ class EngineWorker(ActorGenCls):
             seconds = time.monotonic() - asked
             return PullStats(seconds, seconds)
         tensors, pull = await self._pulls.take(version)
-        await self._engine.load(version, tensors)
+        await self._loader.load(version, tensors)
         return pull
 
     def _gone(self) -> WorkerLeftError:

@@ -1,5 +1,5 @@
-"""The asynchronous adapter of an environment: the event loop if it is inline, else a process, or a
-thread where no code of users is isolated.
+"""The asynchronous adapter of an environment: the event loop if it is inline or lives at a server,
+else a process, or a thread where no code of users is isolated.
 
 Invariant: an adapter raises only EnvironmentFailedError and EnvironmentTimeoutError, whatever the
 environment raises.
@@ -18,11 +18,15 @@ from rollart_flow.control.rollout.env_checks import (
     checked_step,
 )
 from rollart_flow.control.rollout.observation_checks import checked_tools
-from rollart_flow.envs.base import Domain, Environment
+from rollart_flow.envs.base import Domain, Environment, close_with_boxes
+from rollart_flow.envs.loop import LoopEnvironment
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
 from rollart_flow.envs.thread import ThreadEnvironment
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.isolation.child import error_line
+from rollart_flow.isolation.thread import asking
+from rollart_flow.sandbox.box_calls import BoxCalls, CalledBoxes
+from rollart_flow.sandbox.boxes import Boxes
 from rollart_flow.types import Action, Tool
 
 _log = logging.getLogger(__name__)
@@ -33,8 +37,9 @@ _Answer = TypeVar("_Answer")
 class InlineEnvironment:
     """Implements `control.environment.AsyncEnvironment`. Reset and step return without awaiting."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: Domain, boxes: Boxes | None = None) -> None:
         self._domain = domain
+        self._boxes = boxes
         self._name = domain.environment.__name__
         self._environment: Environment | None = None
         self.tools: Sequence[Tool] | None = None
@@ -43,6 +48,8 @@ class InlineEnvironment:
         """Start an episode; the first one makes the environment."""
         if self._environment is None:
             self._environment = self._guarded(self._domain.make)
+            if self._boxes is not None:
+                self._environment.boxes = self._boxes
         environment = self._environment
         answer = self._guarded(lambda: environment.reset(seed, task))
         if environment.converses:
@@ -63,7 +70,7 @@ class InlineEnvironment:
         environment, self._environment = self._environment, None
         try:
             if environment is not None:
-                self._guarded(environment.close)
+                self._guarded(lambda: close_with_boxes(environment))
         except EnvironmentFailedError as error:
             _log.warning("%s", error)
 
@@ -83,6 +90,7 @@ def open_environment(
     source: Path | None = None,
     processes: WarmProcesses | None = None,
     isolated: bool = True,
+    boxes: BoxCalls | None = None,
 ) -> AsyncEnvironment:
     """Return an asynchronous environment of a domain; nothing starts before its reset.
 
@@ -91,10 +99,19 @@ def open_environment(
         timeout_s: time limit of each reset and step of one that is not inline.
         source: pipeline file with the domain's class, where it cannot be imported by name.
         processes: idle processes to reuse for one that is not inline.
-        isolated: whether one that is not inline gets a process; otherwise it gets a thread.
+        isolated: whether one that is not inline gets a process; otherwise it gets a thread, unless
+            it is a program of another interpreter.
+        boxes: answers calls of boxes, for one that is not inline, and is released with its `close`;
+            None: it makes its own.
     """
     if domain.environment.inline:
         return InlineEnvironment(domain)
-    if not isolated:
-        return ThreadEnvironment(InlineEnvironment(domain), domain.environment.__name__, timeout_s)
-    return ProcessEnvironment(domain, timeout_s, source, processes)
+    if (remote := domain.make_async()) is not None:
+        if boxes is not None:
+            boxes.release()
+        return LoopEnvironment(remote, domain, timeout_s)
+    if not isolated and domain.program() is None:
+        called = None if boxes is None else CalledBoxes(asking(boxes))
+        inline = InlineEnvironment(domain, called)
+        return ThreadEnvironment(inline, domain.environment.__name__, timeout_s, boxes)
+    return ProcessEnvironment(domain, timeout_s, source, processes, boxes)

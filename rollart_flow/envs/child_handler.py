@@ -1,22 +1,26 @@
 """The child-process side of an isolated environment; the parent side is `envs.process`.
 
-Requests: {"open": {"domain": reference, "settings": reference}}, {"reset": [seed, task]}, {"step":
-action}, {"close": null}. Answers are those of the environment, as plain JSON values; that of a
-reset has the environment's tools too, or null if it takes text. The file of an image is sent once
-an episode; later messages name it.
+Requests: {"open": {"domain": reference, "settings": reference, "boxes": bool}}, {"reset": [seed,
+task]}, {"step": action}, {"close": null}. With "boxes", the parent answers calls of boxes. Answers
+are those of the environment, as plain JSON values; that of a reset has the environment's tools too,
+or null if it takes text. The file of an image is sent once an episode; later messages name it.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rollart_flow.control.rollout.env_checks import checked_reset, checked_step
 from rollart_flow.control.rollout.observation_checks import checked_tools
-from rollart_flow.envs.base import Domain, Environment
+from rollart_flow.envs.base import Domain, Environment, close_with_boxes
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.isolation.references import resolve
 from rollart_flow.types import Image, Message
 from rollart_flow.types.branching import StepObservation, step_observation_json
 from rollart_flow.types.messages import message_from_json
+
+if TYPE_CHECKING:
+    from rollart_flow.sandbox.box_calls import Ask
+    from rollart_flow.sandbox.pool_line import PoolLine
 
 
 def resolved_domain(how: Mapping[str, Any]) -> Domain:
@@ -35,6 +39,11 @@ class EnvironmentHandler:
         self._sent: set[str] = set()
         """Images of the episode that earlier answers held."""
         self._shown_now: set[str] = set()
+        self._line: PoolLine | None = None
+
+    def connect(self, ask: "Ask") -> None:
+        """Learn how to ask the parent."""
+        self._ask = ask
 
     def __call__(self, request: Mapping[str, Any]) -> object:
         calls: dict[str, Callable[[Any], object]] = {
@@ -48,6 +57,12 @@ class EnvironmentHandler:
 
     def _open(self, how: Mapping[str, Any]) -> None:
         self._environment = resolved_domain(how).make()
+        if how["boxes"]:
+            from rollart_flow.sandbox.box_calls import CalledBoxes
+            from rollart_flow.sandbox.pool_line import PoolLine
+
+            self._line = PoolLine(self._ask)
+            self._environment.boxes = CalledBoxes(self._line)
 
     def _reset(self, argument: tuple[int, str]) -> object:
         environment = self._opened()
@@ -68,8 +83,13 @@ class EnvironmentHandler:
 
     def _close(self, _: None) -> None:
         environment, self._environment = self._environment, None
-        if environment is not None:
-            environment.close()
+        line, self._line = self._line, None
+        try:
+            if environment is not None:
+                close_with_boxes(environment)
+        finally:
+            if line is not None:
+                line.close()
 
     def _opened(self) -> Environment:
         if self._environment is None:

@@ -2,7 +2,8 @@
 
 Requests: {"open": {"domain": reference, "settings": reference, "seed": number, "after": number}},
 {"begin": seed}, {"turn": null}. The answer to the last two is [observation, action], or null once
-the episode is over.
+the episode is over. An observation is text, or messages in their JSON form with the files of their
+images.
 """
 
 import json
@@ -16,7 +17,8 @@ from rollart_flow.envs.base import Domain, Environment
 from rollart_flow.envs.child_handler import resolved_domain
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.types import Split, Task
-from rollart_flow.types.branching import StepObservation
+from rollart_flow.types.branching import Branching, StepObservation, observation_json
+from rollart_flow.types.messages import message_with_files
 
 
 class ExampleHandler:
@@ -51,7 +53,7 @@ class ExampleHandler:
         self._environment = self._domain.make()
         self._tasks = islice(self._opened.tasks(Split.TRAIN, how["seed"]), how["after"], None)
 
-    def _begin(self, seed: int) -> list[str]:
+    def _begin(self, seed: int) -> list[object]:
         task = next(self._tasks, None)
         if task is None:
             raise EnvironmentFailedError(f"domain {self._opened.name!r} has no more training tasks")
@@ -61,23 +63,25 @@ class ExampleHandler:
         answer = self._environment.reset(self._random.getrandbits(31), text)
         return self._with_action(checked_reset(answer, self._name("reset")).observation)
 
-    def _turn(self, _: None) -> list[str] | None:
+    def _turn(self, _: None) -> list[object] | None:
         answer = checked_step(self._environment.step(self._action), self._name("step"))
         self._turns += 1
         if answer.terminated or answer.truncated or self._turns >= self._opened.max_turns:
             return None
         return self._with_action(answer.observation)
 
-    def _with_action(self, observation: StepObservation) -> list[str]:
-        if not isinstance(observation, str):
-            name = self._opened.name
-            raise EnvironmentFailedError(f"domain {name!r} shows messages; a warm start needs text")
+    def _with_action(self, observation: StepObservation) -> list[object]:
+        if self._environment.converses or isinstance(observation, Branching):
+            raise EnvironmentFailedError(
+                f"domain {self._opened.name!r} converses or branches; a warm start needs actions "
+                "of text in one chain"
+            )
         action: object = self._opened.example_action(self._task, self._random)
         if not isinstance(action, str):
             kind = type(action).__name__
             raise EnvironmentFailedError(f"example_action returned {kind}; it must return a str")
         self._action = action
-        return [observation, action]
+        return [observation_json(observation, message_with_files), action]
 
     @property
     def _opened(self) -> Domain:

@@ -14,19 +14,23 @@ from typing import Protocol
 
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.control.rollout.guarded_env import START_S
+from rollart_flow.control.rollout.observation_checks import SHOWN, checked_observation
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.example_handler import ExampleHandler
 from rollart_flow.envs.process import environ_of, opening
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError, SettingsError
 from rollart_flow.isolation.process import Isolated, IsolatedError
 from rollart_flow.isolation.thread import HandlerThread
+from rollart_flow.types import Observation
 
+Turn = tuple[Observation, str]
+"""An observation, and the example action that follows."""
 _HANDLER = "rollart_flow.envs.example_handler:ExampleHandler"
 
 
 @dataclass(frozen=True, slots=True)
 class ExampleSettings:
-    """How the code of domains runs."""
+    """Settings under which the code of domains runs."""
 
     limit_s: float = 60.0
     """Limit of a reset and of a step [s]."""
@@ -73,7 +77,7 @@ class ExampleEpisodes:
         self._handler: _Handler | None = None
         self._begun = 0
 
-    async def begin(self, seed: int) -> tuple[str, str]:
+    async def begin(self, seed: int) -> Turn:
         """Start an episode of the next task, after `open`; return the first (observation, action).
 
         Raises:
@@ -86,7 +90,7 @@ class ExampleEpisodes:
             raise EnvironmentFailedError(f"{self._name}.reset: no observation")
         return found
 
-    async def turn(self) -> tuple[str, str] | None:
+    async def turn(self) -> Turn | None:
         """Apply the last action; return the next (observation, action), or None at the end.
 
         Raises:
@@ -121,9 +125,7 @@ class ExampleEpisodes:
         if handler is not None:
             await handler.kill()
 
-    async def _call(
-        self, what: str, request: Mapping[str, object], limit_s: float
-    ) -> tuple[str, str] | None:
+    async def _call(self, what: str, request: Mapping[str, object], limit_s: float) -> Turn | None:
         call = f"{self._name}.{what}"
         try:
             async with asyncio.timeout(limit_s):
@@ -139,11 +141,11 @@ class ExampleEpisodes:
             raise
 
 
-def _turn_of(answer: object, call: str) -> tuple[str, str] | None:
+def _turn_of(answer: object, call: str) -> Turn | None:
     """Return the checked answer of a process, which runs code of users."""
     match answer:
         case None:
             return None
-        case [str(observation), str(action)]:
-            return observation, action
+        case [observation, str(action)]:
+            return checked_observation(observation, call, SHOWN), action
     raise EnvironmentFailedError(f"{call}: the process answered with {type(answer).__name__}")

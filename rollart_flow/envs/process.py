@@ -30,6 +30,7 @@ from rollart_flow.envs.base import Domain
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from rollart_flow.isolation.process import Isolated, IsolatedError
 from rollart_flow.isolation.references import reference
+from rollart_flow.sandbox.box_calls import BoxCalls
 from rollart_flow.secret import variables_in
 from rollart_flow.types import Action, Image, Tool
 from rollart_flow.types.branching import messages_in
@@ -39,8 +40,8 @@ _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 _Seen = TypeVar("_Seen", ResetAnswer, StepAnswer)
 
-_Kind = tuple[type[Domain], frozenset[str]]
-"""Class of a domain, and the environment variables that its processes get."""
+_Kind = tuple[type[Domain], frozenset[str], str, str | None]
+"""Class of a domain, the environment variables that its processes get, handler and interpreter."""
 
 _HANDLER = "rollart_flow.envs.child_handler:EnvironmentHandler"
 
@@ -68,7 +69,8 @@ class WarmProcesses:
             if process.alive:
                 return process
             await process.kill()
-        return await Isolated.start(_HANDLER, kind[1])
+        _, environ, handler, python = kind
+        return await Isolated.start(handler, environ, python)
 
     async def give(self, domain: Domain, process: Isolated) -> None:
         """Return a process that no longer holds an environment to the pool."""
@@ -87,7 +89,10 @@ class WarmProcesses:
 
 
 def _kind(domain: Domain) -> "_Kind":
-    return type(domain), environ_of(domain)
+    program = domain.program()
+    if program is None:
+        return type(domain), environ_of(domain), _HANDLER, None
+    return type(domain), environ_of(domain), program.handler, program.python
 
 
 def environ_of(domain: Domain) -> frozenset[str]:
@@ -104,6 +109,7 @@ class ProcessEnvironment:
         timeout_s: float,
         source: Path | None = None,
         processes: WarmProcesses | None = None,
+        boxes: BoxCalls | None = None,
     ) -> None:
         """Start nothing yet: the first reset does.
 
@@ -112,11 +118,14 @@ class ProcessEnvironment:
             timeout_s: of each reset, step and close.
             source: pipeline file that the domain's class is in, where this process cannot tell.
             processes: where the process comes from and goes to; None: it ends with `close`.
+            boxes: answers calls of boxes, and is released with `close`; None: the process makes its
+                own.
         """
         self._domain = domain
         self._timeout_s = timeout_s
         self._source = source
         self._processes = processes if processes is not None else WarmProcesses(keep=0)
+        self._boxes = boxes
         self._process: Isolated | None = None
         self.tools: Sequence[Tool] | None = None
         self._images: dict[str, Image] = {}
@@ -131,7 +140,9 @@ class ProcessEnvironment:
         """
         if self._process is not None:
             return
-        how = opening(self._domain, self._source)
+        program = self._domain.program()
+        how = opening(self._domain, self._source) if program is None else program.settings
+        how = {**how, "boxes": self._boxes is not None}
         async with self._processes.starting:
             await self._take()
             limit_s = max(START_S, self._timeout_s)
@@ -160,8 +171,16 @@ class ProcessEnvironment:
         """Close the environment and return its process to the pool.
 
         An error here is logged and ends the process, since the episode has its outcome already. A
-        call that is still in progress fails, and its process is killed.
+        call that is still in progress fails, and its process is killed. Boxes that the environment
+        did not close end.
         """
+        try:
+            await self._close()
+        finally:
+            if self._boxes is not None:
+                self._boxes.release()
+
+    async def _close(self) -> None:
         process = self._process
         if process is None:
             return
@@ -197,7 +216,7 @@ class ProcessEnvironment:
         limit_s = self._timeout_s if limit_s is None else limit_s
         try:
             async with asyncio.timeout(limit_s):
-                return check(await process.call(request), f"{self._name}.{what}")
+                return check(await process.call(request, self._boxes), f"{self._name}.{what}")
         except BaseException as error:
             self._process = None
             await process.kill()

@@ -12,15 +12,15 @@ from rollart_flow.store import Run, RunInfo
 
 _FRONT = """---
 library_name: transformers
-pipeline_tag: text-generation
+pipeline_tag: {task}
 tags: [reinforcement-learning, rollart_flow]
 ---
 """
 _USE = """```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import {model}, {reader}
 
-model = AutoModelForCausalLM.from_pretrained("FOLDER")
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = {model}.from_pretrained("FOLDER")
+{name} = {reader}.from_pretrained("FOLDER")
 ```
 
 `vllm serve FOLDER` serves it. `generation_config.json` samples as the run's rollout did."""
@@ -30,15 +30,34 @@ _LICENCE = (
 )
 
 
-def model_card(run: Run, version: int, *, lora: bool) -> str:
-    """Return the text of README.md for a version of a run."""
+_TEXT = {
+    "task": "text-generation",
+    "model": "AutoModelForCausalLM",
+    "reader": "AutoTokenizer",
+    "name": "tokenizer",
+}
+_IMAGES = {
+    "task": "image-text-to-text",
+    "model": "AutoModelForImageTextToText",
+    "reader": "AutoProcessor",
+    "name": "processor",
+}
+"""Names on the card of a model for text, and of one that takes images too."""
+
+
+def model_card(run: Run, version: int, *, lora: bool, images: bool = False) -> str:
+    """Return the text of README.md for a version of a run.
+
+    Args: `lora` says whether an adapter was merged, `images` whether the model takes images.
+    """
+    names = _IMAGES if images else _TEXT
     info = run.info
     what = "with the LoRA adapter of its evaluation merged" if lora else "without any adapter"
     if not _adapted(info):
         what = "trained by reinforcement learning"
     sections = {
         f"{info.name}, version {version}": f"A policy {what}, exported by rollart_flow.",
-        "Use": _USE,
+        "Use": _USE.format(**names),
         "Provenance": _table(("what", "value"), _provenance(info, version)),
         "Evaluation": _scores(run, version, adapted=_adapted(info)),
         "Packages": _table(("package", "version"), info.versions.items()),
@@ -47,7 +66,9 @@ def model_card(run: Run, version: int, *, lora: bool) -> str:
     }
     titles = ("#", *["##"] * (len(sections) - 1))
     parts = zip(titles, sections.items(), strict=True)
-    return _FRONT + "".join(f"\n{mark} {title}\n\n{text}\n" for mark, (title, text) in parts)
+    return _FRONT.format(**names) + "".join(
+        f"\n{mark} {title}\n\n{text}\n" for mark, (title, text) in parts
+    )
 
 
 def _provenance(info: RunInfo, version: int) -> Iterable[tuple[str, object]]:

@@ -18,13 +18,17 @@ from rollart_flow.errors import SettingsError, StoreError
 from rollart_flow.exporting.card import model_card
 from rollart_flow.exporting.shards import write_shards
 from rollart_flow.exporting.versions import chosen_version, opened_weights
+from rollart_flow.models.architectures import PROCESSOR_FILES
 from rollart_flow.store import Run, files, open_run
 from rollart_flow.store.layout import policy_uri
 from rollart_flow.weights.atomic import put_folder
 from rollart_flow.weights.folder_store import file_in
 
 CARD, CONFIG, GENERATION = "README.md", "config.json", "generation_config.json"
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+_TOKENIZER = (
+    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", *PROCESSOR_FILES,
+)  # fmt: skip
+"""Files of the tokenizer, and of the image processor of a model that takes images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class Exported:
     version: int
     folder: str
     source: str
-    """Where the version was stored: "weights", "checkpoint" or "policy"."""
+    """Place that the version was read from: "weights", "checkpoint" or "policy"."""
     lora: bool
     """Whether the adapter of the run's evaluation was merged into the weights."""
     size_bytes: int
@@ -82,7 +86,7 @@ def export(
                 **{name: text for name, text in policy.items() if name in _TOKENIZER},
                 CONFIG: _json({**json.loads(policy[CONFIG]), "dtype": dtype}),
                 GENERATION: _json(_generation(stored.info.settings, policy)),
-                CARD: model_card(stored, chosen, lora=lora),
+                CARD: model_card(stored, chosen, lora=lora, images=takes_images(policy)),
             }
             for name, text in texts.items():
                 (folder / name).write_text(text, encoding="utf-8")
@@ -114,17 +118,22 @@ def _policy_files(run: Run) -> dict[str, str]:
     return found
 
 
+def takes_images(policy: Mapping[str, str]) -> bool:
+    """Return whether a model folder, given as texts by file name, has a vision tower."""
+    return "vision_config" in json.loads(policy[CONFIG])
+
+
 def _with_adapter(run: Run, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the weights with the run's adapter applied."""
     from rollart_flow.models.lora import Merged
-    from rollart_flow.runner.adapters import kept_adapter
+    from rollart_flow.runner.adapters import stored_adapter
 
     nodes = run.info.settings.get("nodes", {})
     evaluate = next((name for name, n in nodes.items() if n["kind"] == "evaluate"), None)
-    adapter = None if evaluate is None else kept_adapter(run, evaluate)
+    adapter = None if evaluate is None else stored_adapter(run, evaluate)
     if adapter is None:
         raise SettingsError(f"run {run.info.name} has no LoRA adapter: evaluate has no lora")
-    return Merged(tensors, adapter)
+    return Merged.of(tensors, adapter)
 
 
 def _generation(settings: Mapping[str, Any], policy: Mapping[str, str]) -> dict[str, Any]:

@@ -7,12 +7,12 @@ is its policy folder too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from rollart_flow.errors import SettingsError
+from rollart_flow.exporting.shards import WEIGHTS_FILE
+from rollart_flow.models.lora import is_adapter
 from rollart_flow.store import Run
 from rollart_flow.store.layout import checkpoints_uri, policy_uri, weights_uri
 from rollart_flow.trainers.checkpoint.retention import stored_checkpoints
@@ -20,6 +20,8 @@ from rollart_flow.weights.folder_store import opened
 
 if TYPE_CHECKING:
     import torch
+
+    from rollart_flow.weights.base import AdapterEntry
 
 WEIGHTS, CHECKPOINT, POLICY = "weights", "checkpoint", "policy"
 
@@ -33,11 +35,14 @@ def stored_versions(run: Run) -> dict[int, str]:
     from rollart_flow.weights.local import LocalWeightStore
 
     parent = run.info.parent
-    found = {0 if parent is None else parent.step: POLICY}
+    start = 0 if parent is None else parent.step
+    rows = run.weights.select("policy_version", "base_version").collect()
+    base = dict(rows.iter_rows())
+    # A fork that goes on with an adapter has the weights of the adapter's base as its policy.
+    found = {start: POLICY} if base.get(start) is None else {}
     found |= dict.fromkeys(stored_checkpoints(checkpoints_uri(run.uri)), CHECKPOINT)
     found |= dict.fromkeys(LocalWeightStore(weights_uri(run.uri)).versions(), WEIGHTS)
-    recorded = set(run.weights.select(pl.col("policy_version")).collect().to_series())
-    return {version: found[version] for version in sorted(found.keys() & recorded)}
+    return {version: found[version] for version in sorted(found.keys() & base.keys())}
 
 
 def chosen_version(run: Run, version: int | None) -> tuple[int, str]:
@@ -63,29 +68,57 @@ def chosen_version(run: Run, version: int | None) -> tuple[int, str]:
 
 @contextmanager
 def opened_weights(run: Run, version: int, place: str) -> Iterator[Mapping[str, torch.Tensor]]:
-    """Provide the verified tensors of a stored version, each read when it is asked for.
+    """Provide the verified weights of a stored version, each read when it is asked for; those of an
+    adapter are merged with the run's policy folder and are float32.
 
     Raises:
         WeightsError, TrainerError, StoreError: they are damaged or cannot be read.
     """
     from rollart_flow.weights.local import LocalWeightStore
+    from rollart_flow.weights.whole import adapter_of
 
     if place == WEIGHTS:
-        with LocalWeightStore(weights_uri(run.uri)).opened(version) as tensors:
-            yield tensors
+        store = LocalWeightStore(weights_uri(run.uri))
+        with ExitStack() as context:
+            tensors = context.enter_context(store.opened(version))
+            adapter = adapter_of(store, version, tensors)
+            yield context.enter_context(_whole(run, tensors, adapter))
         return
     if place == POLICY:
         from rollart_flow.weights.tensor_files import TensorFile
 
         with opened(policy_uri(run.uri)) as folder:
-            yield TensorFile(folder / "model.safetensors")
+            yield TensorFile(folder / WEIGHTS_FILE)
         return
-    from rollart_flow.trainers.checkpoint.checkpoint import checkpoint_weights, is_checkpoint
+    from rollart_flow.trainers.checkpoint.checkpoint import (
+        checkpoint_adapter,
+        checkpoint_weights,
+        is_checkpoint,
+    )
 
     with opened(stored_checkpoints(checkpoints_uri(run.uri))[version]) as folder:
         if is_checkpoint(folder):
-            yield checkpoint_weights(folder)
-            return
-        from rollart_flow.trainers.backends.sharded_checkpoint import sharded_weights
+            tensors = checkpoint_weights(folder)
+        else:
+            from rollart_flow.trainers.backends.sharded_checkpoint import sharded_weights
 
-        yield sharded_weights(folder)
+            tensors = sharded_weights(folder)
+        adapter = checkpoint_adapter(folder) if is_adapter(tensors) else None
+        with _whole(run, tensors, adapter) as weights:
+            yield weights
+
+
+@contextmanager
+def _whole(
+    run: Run, tensors: Mapping[str, torch.Tensor], adapter: AdapterEntry | None
+) -> Iterator[Mapping[str, torch.Tensor]]:
+    """Provide the weights of a version that may be an adapter over the run's policy folder."""
+    if adapter is None:
+        yield tensors
+        return
+    from rollart_flow.weights.tensor_files import TensorFile
+    from rollart_flow.weights.whole import AdapterBase, InFloat32, merged_version
+
+    with opened(policy_uri(run.uri)) as folder:
+        base = AdapterBase(TensorFile(folder / WEIGHTS_FILE), policy_uri(run.uri))
+        yield InFloat32(merged_version(tensors, adapter, base))

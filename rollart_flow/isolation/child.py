@@ -1,11 +1,15 @@
 """The child side of an isolated process: a handler that answers JSON lines until the socket closes.
 
-The script is started with the socket's file descriptor and the handler's `module:Class`, so that
-only the standard library is loaded before the handler's own module. It forks twice: the first two
-processes lead, and the third one runs the handler; each has a session of its own. Whatever the
-handler starts, also through `setsid` and a double fork, becomes a child of the inner leader once
-its own parent has ended (Linux, PR_SET_CHILD_SUBREAPER), and a child of the outer leader if the
-inner one is killed.
+While it handles a request, a handler with a method `connect` may ask the parent in turn, with the
+function that `connect` gets: a line `{"ask": ..., "bytes": N}` and N bytes. The parent answers with
+a line `{"answer": ..., "bytes": N}` and N bytes.
+
+The script is started with the socket's file descriptor and the handler's `module:Class` or
+`file.py:Class`, so that only the standard library is loaded before the handler's own module, also
+by an interpreter that has no other package. It forks twice: the first two processes lead, and the
+third one runs the handler; each has a session of its own. Whatever the handler starts, also through
+`setsid` and a double fork, becomes a child of the inner leader once its own parent has ended
+(Linux, PR_SET_CHILD_SUBREAPER), and a child of the outer leader if the inner one is killed.
 
 Invariant: when a leader ends, none of its descendants is left. A leader ends when the process that
 it forked has ended, at SIGTERM, and when its parent is gone, for which the kernel sends SIGTERM
@@ -21,8 +25,11 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import traceback
 from contextlib import suppress
+from types import ModuleType
+from typing import BinaryIO, cast
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -34,21 +41,70 @@ def error_line(error: BaseException) -> str:
     return " ".join("".join(traceback.format_exception_only(error)).split())
 
 
+class _Parent:
+    """The parent as a handler sees it: it answers while a request of its own is open."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._turn = threading.Lock()
+        self.asks_now = False
+
+    def ask(self, question: object, data: bytes = b"") -> tuple[object, bytes]:
+        """Return the parent's answer and its bytes; one thread asks at a time."""
+        with self._turn:
+            if not self.asks_now:
+                raise RuntimeError("the parent answers only while it waits for an answer itself")
+            head = json.dumps({"ask": question, "bytes": len(data)}).encode() + b"\n"
+            self._stream.write(head + data)
+            self._stream.flush()
+            line = self._stream.readline()
+            if not line:
+                os._exit(0)  # the parent is gone
+            answer = json.loads(line)
+            return answer["answer"], self._stream.read(answer["bytes"])
+
+    def tell(self, answer: str) -> None:
+        """Answer the parent's request, after any thread that asks."""
+        secret = sys.modules.get("rollart_flow.secret")
+        with self._turn:
+            self.asks_now = False
+            line = answer if secret is None else secret.masked(answer)
+            self._stream.write(line.encode() + b"\n")
+            self._stream.flush()
+
+
 def serve(line: socket.socket, handler_name: str) -> None:
     """Answer each request: `{"answer": ...}`, or `{"error": end of the traceback}`."""
     handler = None
     with line, line.makefile("rwb") as stream:
+        parent = _Parent(cast(BinaryIO, stream))
         for request in stream:
+            parent.asks_now = True
             try:
                 if handler is None:
-                    module, _, name = handler_name.partition(":")
-                    handler = getattr(importlib.import_module(module), name)()
+                    module, _, name = handler_name.rpartition(":")
+                    handler = getattr(_module(module), name)()
+                    if hasattr(handler, "connect"):
+                        handler.connect(parent.ask)
                 answer = json.dumps({"answer": handler(json.loads(request))})
             except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
                 answer = json.dumps({"error": error_line(error)})
-            secret = sys.modules.get("rollart_flow.secret")
-            stream.write((answer if secret is None else secret.masked(answer)).encode() + b"\n")
-            stream.flush()
+            parent.tell(answer)
+
+
+def _module(place: str) -> ModuleType:
+    """Import a module by its name, or run a file as a module of the file's name."""
+    if not place.endswith(".py"):
+        return importlib.import_module(place)
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    name = os.path.basename(place).removesuffix(".py")
+    spec = spec_from_file_location(name, place)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{place} cannot be loaded")
+    sys.modules[name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def children_of(pid: int) -> list[int]:

@@ -1,10 +1,11 @@
 """An isolated process for code that may hang or crash, used from an event loop.
 
-Requests and answers are JSON lines over a socket pair; no data from the process is unpickled. The
-process that is started leads, with a second leader below it that forks the one that runs the
-handler. It ends with all of its descendants (`child`) if a call is cancelled (by its timeout, for
-example), if the handler breaks off, or if this process dies. The kernel reports its end through a
-pidfd, without a waiting thread or polling. Linux only.
+Requests and answers are JSON lines over a socket pair; no data from the process is unpickled. While
+a call is open, the process may ask in turn, with bytes beside the line. The process that is started
+leads, with a second leader below it that forks the one that runs the handler. It ends with all of
+its descendants (`child`) if a call is cancelled (by its timeout, for example), if the handler
+breaks off, or if this process dies. The kernel reports its end through a pidfd, without a waiting
+thread or polling. Linux only.
 
 Invariant: a call that is cancelled or not answered leaves no process behind: all descendants are
 killed and their leader reaped before the error is raised. If the leader itself is killed, the
@@ -19,9 +20,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from rollart_flow.errors import RollartError
 from rollart_flow.isolation import child
@@ -29,9 +31,16 @@ from rollart_flow.isolation.child import children_of
 from rollart_flow.isolation.environ import child_environ
 
 _LONGEST_ANSWER_BYTES = 64 << 20
+_MOST_BYTES = 512 << 20
+"""Most bytes beside a question of the process [bytes]."""
+_QUESTION = b'{"ask":'
 _LEADER_S = 10.0
 """Longest time for a leader to end with its descendants, before this process kills them [s]."""
 _STDERR = 2
+_OF_THIS_INTERPRETER = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+
+Answering = Callable[[Any, bytes], Awaitable[tuple[object, bytes]]]
+"""Answers a question of a process, with bytes beside question and answer."""
 
 
 class IsolatedError(RollartError, RuntimeError):
@@ -50,19 +59,29 @@ class Isolated:
         self._loop.add_reader(pidfd, self._on_end)
 
     @classmethod
-    async def start(cls, handler: str, environ: Iterable[str] = ()) -> "Isolated":
-        """Start a process for a handler, the `module:Class` of a callable from JSON to JSON.
+    async def start(
+        cls, handler: str, environ: Iterable[str] = (), python: str | None = None
+    ) -> "Isolated":
+        """Start a process for a handler, which is a callable from JSON to JSON.
 
-        It gets few environment variables, and those of the names in `environ` (`child_environ`).
-        The start takes some 20 ms of CPU before the handler's own imports. Raises IsolatedError if
-        this system has no pidfd, or no process can be started.
+        The start takes some 20 ms of CPU before the handler's own imports.
+
+        Args:
+            handler: `module:Class`, or `file.py:Class` for an interpreter without this library.
+            environ: names of environment variables that it gets besides the usual ones
+                (`child_environ`).
+            python: interpreter of another virtual environment (3.9 or newer), which finds its own
+                packages only; None for this one.
+
+        Raises:
+            IsolatedError: this system has no pidfd, or no process can be started.
         """
         if not hasattr(os, "pidfd_open"):
             raise IsolatedError("isolated processes need Linux; use an inline environment here")
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                process = _spawn(handler, theirs.fileno(), environ)
+                process = _spawn(handler, theirs.fileno(), environ, python)
         except OSError as error:
             ours.close()
             raise IsolatedError(f"no process can be started: {error}") from error
@@ -88,13 +107,16 @@ class Isolated:
             return False
         return not self._streams[0].at_eof()  # the handler ends before its leader
 
-    async def call(self, request: Mapping[str, object]) -> object:
+    async def call(
+        self, request: Mapping[str, object], answering: Answering | None = None
+    ) -> object:
         """Return the handler's answer to a request; callers set a limit with `asyncio.timeout`.
 
+        `answering` answers what the process asks meanwhile; without it, a question ends the call.
         Raises IsolatedError if the handler raised (the process lives on), or the process ended.
         """
         try:
-            answer = await self._exchange(request)
+            answer = await self._exchange(request, answering)
         except BaseException:
             await self.kill()
             raise
@@ -117,7 +139,9 @@ class Isolated:
             await self._kill_from_here()
             await asyncio.shield(self._ended)
 
-    async def _exchange(self, request: Mapping[str, object]) -> dict[str, object]:
+    async def _exchange(
+        self, request: Mapping[str, object], answering: Answering | None
+    ) -> dict[str, object]:
         if self._streams is None:
             raise IsolatedError("the process was killed before")
         reader, writer = self._streams
@@ -125,7 +149,15 @@ class Isolated:
             writer.write(json.dumps(request).encode() + b"\n")
             await writer.drain()
             line = await reader.readline()
-        except ConnectionError:
+            while answering is not None and line.startswith(_QUESTION):
+                question, size = _question(line)
+                answer, data = await answering(question, await reader.readexactly(size))
+                head = json.dumps({"answer": answer, "bytes": len(data)})
+                writer.write(head.encode() + b"\n")
+                writer.write(data)
+                await writer.drain()
+                line = await reader.readline()
+        except (ConnectionError, asyncio.IncompleteReadError):
             line = b""
         except ValueError as error:
             raise IsolatedError(
@@ -191,17 +223,39 @@ async def _end_of(pid: int) -> None:
         os.close(pidfd)
 
 
-def _spawn(handler: str, descriptor: int, environ: Iterable[str]) -> subprocess.Popen[bytes]:
-    script = Path(child.__file__)
-    paths = [path or os.getcwd() for path in sys.path]
+def _spawn(
+    handler: str, descriptor: int, environ: Iterable[str], python: str | None
+) -> subprocess.Popen[bytes]:
+    script = str(Path(child.__file__))
+    variables = child_environ(environ)
+    if python is None:
+        interpreter = [sys.executable]
+        paths = [path or os.getcwd() for path in sys.path]
+        variables["PYTHONPATH"] = os.pathsep.join(paths)
+    else:
+        interpreter = [python, "-I"]  # without the packages of this interpreter, or of the user
+        for name in _OF_THIS_INTERPRETER:
+            variables.pop(name, None)
     return subprocess.Popen(
-        [sys.executable, str(script), str(descriptor), handler, str(os.getpid())],
+        [*interpreter, script, str(descriptor), handler, str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=_STDERR,
         pass_fds=(descriptor,),
         start_new_session=True,
-        env={**child_environ(environ), "PYTHONPATH": os.pathsep.join(paths)},
+        env=variables,
     )
+
+
+def _question(line: bytes) -> tuple[object, int]:
+    """Return what a process asks, and the number of bytes that follow."""
+    try:
+        message = json.loads(line)
+        question, size = message["ask"], int(message["bytes"])
+    except (ValueError, KeyError, TypeError):
+        raise IsolatedError(f"the process wrote {line[:80]!r} where a question belongs") from None
+    if not 0 <= size <= _MOST_BYTES:
+        raise IsolatedError(f"the process sent {size} bytes, more than {_MOST_BYTES}")
+    return question, size
 
 
 def _message(line: bytes) -> dict[str, object]:

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from rollart_flow.isolation.child import error_line
-from rollart_flow.isolation.process import IsolatedError
+from rollart_flow.isolation.process import Answering, IsolatedError
 
 T = TypeVar("T")
 
@@ -48,8 +48,10 @@ class CallThread:
         self._calls.put(run)
         return await result
 
-    def end(self) -> None:
-        """End the thread after the call that is running."""
+    def end(self, last: Callable[[], None] | None = None) -> None:
+        """End the thread after the call that is running, and a last one that nobody waits for."""
+        if last is not None and self._thread is not None:
+            self._calls.put(last)
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -78,6 +80,24 @@ class HandlerThread:
     async def kill(self) -> None:
         """End the thread after the call that is running, if that ever returns."""
         self._thread.end()
+
+
+def asking(answering: Answering) -> Callable[[Any, bytes], tuple[object, bytes]]:
+    """Return a function by which other threads ask the loop that runs now, and wait."""
+    loop = asyncio.get_running_loop()
+
+    async def answer(question: Any, data: bytes) -> tuple[object, bytes]:
+        return await answering(question, data)
+
+    def ask(question: Any, data: bytes = b"") -> tuple[object, bytes]:
+        call = answer(question, data)
+        try:
+            return asyncio.run_coroutine_threadsafe(call, loop).result()
+        except RuntimeError:
+            call.close()  # it was not started if the loop has ended
+            raise
+
+    return ask
 
 
 def _tell(

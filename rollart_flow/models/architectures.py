@@ -74,3 +74,9 @@ def placeholder_of(folder: str | Path | None) -> int | None:
     """
     found = _declared(folder).get("image_token_id")
     return found if isinstance(found, int) else None
+
+
+def architecture_of(folder: str | Path | None) -> str | None:
+    """Return the architecture that a pretrained model declares; None if there is none."""
+    found = _declared(folder).get("architectures")
+    return found[0] if isinstance(found, list) and found and isinstance(found[0], str) else None

@@ -12,41 +12,17 @@ key-value heads, D head dim.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch.nn import functional
 
+from rollart_flow.models.cached_model import CachedModel, Int64Array
 from rollart_flow.models.device import CPU
 from rollart_flow.models.fused import FusedLayer, FusedWeights
 from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.language_model import ModelShape
 from rollart_flow.models.qwen3 import ModelConfig, rotary_tables
-
-Int64Array = np.ndarray[Any, np.dtype[np.int64]]
-
-
-class CachedModel(Protocol):
-    """A model over a batched key-value cache, see `CachedQwen3`."""
-
-    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Overwrite all weights with those of `tensors`, which may be on any device."""
-        ...
-
-    def prefill(
-        self, cache: KeyValues, tokens: Int64Array, rows: Int64Array, starts: Int64Array,
-        counts: Int64Array,
-    ) -> None:  # fmt: skip
-        """Append the keys and values of new tokens to the rows of the cache."""
-        ...
-
-    def decode(
-        self, cache: KeyValues, tokens: Int64Array, held: Int64Array, places: Int64Array,
-        wanted: Int64Array | None,
-    ) -> torch.Tensor:  # fmt: skip
-        """Append one token to each row and compute the logits of the next tokens."""
-        ...
 
 
 class CachedQwen3:

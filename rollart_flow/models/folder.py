@@ -30,6 +30,7 @@ from rollart_flow.models.architectures import (
 )
 from rollart_flow.models.feed_forward import Experts
 from rollart_flow.models.language_model import ModelShape
+from rollart_flow.models.pictures import processor_text
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.validation import check_file_name
 
@@ -146,10 +147,10 @@ def _of_transformers(values: dict[str, Any], path: Path) -> ModelShape:
 
     beside = path.parent / "generation_config.json"
     generation = beside.read_text(encoding="utf-8") if beside.is_file() else "{}"
-    settings = (path.parent / name for name in PROCESSOR_FILES)
-    processor = next((each.read_text(encoding="utf-8") for each in settings if each.is_file()), "")
+    there = (path.parent / name for name in PROCESSOR_FILES)
+    settings = {each.name: each.read_text(encoding="utf-8") for each in there if each.is_file()}
     try:
-        return TransformersConfig.parse(values, generation, processor)
+        return TransformersConfig.parse(values, generation, processor_text(settings))
     except SettingsError as error:
         raise SettingsError(f"{str(path)!r}: {error.message}") from error
 

@@ -146,6 +146,9 @@ class LanguageModel(nn.Module, ABC):
             for name, tensor in self.constants().items():
                 tensor.copy_(tensors[name])
 
+    def compute_everything(self) -> None:
+        """Use all parameters in every pass from now on, as ranks that share them must."""
+
     def recompute_layers(self) -> None:
         """Keep only the input of each layer for the backward pass, which computes it again."""
         from torch.utils.checkpoint import checkpoint

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,23 +81,52 @@ def merged(tensors: Mapping[str, torch.Tensor], adapter: Adapter) -> dict[str, t
     Raises:
         SettingsError: the adapter is for another model, or cannot be read.
     """
-    return dict(Merged(tensors, adapter))
+    return dict(Merged.of(tensors, adapter))
+
+
+def is_adapter(names: Iterable[str]) -> bool:
+    """Return whether tensors of these names are an adapter's, and not whole weights."""
+    return any(name.endswith(_DOWN) for name in names)
+
+
+def adapter_names(layer: str) -> tuple[str, str]:
+    """Return PEFT's names of the two matrices, A [rank, in] and B [out, rank], of a layer."""
+    return f"{_PREFIX}{layer}{_DOWN}", f"{_PREFIX}{layer}{_UP}"
+
+
+def adapter_config(names: Iterable[str], rank: int, alpha: int) -> str:
+    """Return adapter_config.json for the adapter whose tensors have these names."""
+    targets = {name.removesuffix(_DOWN).removesuffix(_UP).rpartition(".")[2] for name in names}
+    fields = {"r": rank, "lora_alpha": alpha, "target_modules": sorted(targets), "bias": "none"}
+    return json.dumps({"peft_type": "LORA", "task_type": "CAUSAL_LM", **fields}, sort_keys=True)
 
 
 class Merged(Mapping[str, "torch.Tensor"]):
-    """Weights with an adapter applied, each computed when it is asked for; see `merged`."""
+    """Weights with an adapter applied, each computed when it is asked for."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], adapter: Adapter) -> None:
-        import safetensors
-        from safetensors.torch import load_file
+    def __init__(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        parts: Mapping[str, torch.Tensor],
+        scale: float,
+        *,
+        said: str,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Check that every matrix of the adapter fits a weight.
 
-        self._tensors, self._scale = tensors, adapter.scale
+        Args:
+            tensors: weights in Hugging Face names, [out, in] where a layer is adapted.
+            parts: the adapter's matrices in PEFT's names.
+            scale: factor of the product of the matrices.
+            said: description of the adapter, for errors.
+            dtype: dtype of the weights that the adapter changes; by default that of each weight.
+
+        Raises:
+            SettingsError: the adapter is for another model.
+        """
+        self._tensors, self._scale, self._dtype = tensors, scale, dtype
         self._changes: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-        try:
-            parts = load_file(Path(adapter.folder) / TENSORS_FILE)
-        except (OSError, safetensors.SafetensorError) as error:
-            line = " ".join(str(error).split())
-            raise SettingsError(f"lora: {adapter.folder!r} cannot be read: {line}") from error
         for name in sorted({name.removesuffix(_DOWN).removesuffix(_UP) for name in parts}):
             down, up = parts.get(name + _DOWN), parts.get(name + _UP)
             changed = f"{name.removeprefix(_PREFIX)}.weight"
@@ -105,10 +134,23 @@ class Merged(Mapping[str, "torch.Tensor"]):
             wanted = None if down is None or up is None else (up.shape[0], down.shape[-1])
             if down is None or up is None or weight is None or tuple(weight.shape) != wanted:
                 raise SettingsError(
-                    f"lora: {adapter.folder!r} is for another model: the policy has no linear "
-                    f"layer that fits its {name!r}"
+                    f"{said} is for another model: the policy has no linear layer that fits its "
+                    f"{name!r}"
                 )
             self._changes[changed] = down, up
+
+    @staticmethod
+    def of(tensors: Mapping[str, torch.Tensor], adapter: Adapter) -> Merged:
+        """Return weights with the adapter of a folder applied; see `merged`."""
+        import safetensors
+        from safetensors.torch import load_file
+
+        try:
+            parts = load_file(Path(adapter.folder) / TENSORS_FILE)
+        except (OSError, safetensors.SafetensorError) as error:
+            line = " ".join(str(error).split())
+            raise SettingsError(f"lora: {adapter.folder!r} cannot be read: {line}") from error
+        return Merged(tensors, parts, adapter.scale, said=f"lora: {adapter.folder!r}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
@@ -122,7 +164,7 @@ class Merged(Mapping[str, "torch.Tensor"]):
             return weight
         down, up = self._changes[name]
         change = self._scale * (up.float() @ down.float())
-        return (weight.float() + change).to(weight.dtype)
+        return (weight.float() + change).to(self._dtype or weight.dtype)
 
 
 def _read_config(said: Mapping[str, Any]) -> tuple[int, float]:

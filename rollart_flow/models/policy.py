@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.architectures import AUTO, IMPLEMENTATIONS
+from rollart_flow.models.architectures import AUTO, IMPLEMENTATIONS, foreign, placeholder_of
 from rollart_flow.models.repositories import model_folder
 
 DTYPES = ("float32", "bfloat16")
@@ -21,6 +21,8 @@ HISTORIES = ("keep", "branch")
 DEVICES = ("cpu", "cuda")
 _RENDERED = {"messages", "tools", "documents", "add_generation_prompt", "strftime_now"}
 """Variables of a chat template that each rendering has."""
+_ROTATED = 8
+"""Smallest width of an attention head whose positions have a time, a height and a width."""
 WORDS = ("left", "down", "right", "up")
 """Words that the tokenizer of a tiny policy encodes as one token each by default."""
 
@@ -46,6 +48,7 @@ class _TinyFields(_Fields, total=False):
     hidden: int
     layers: int
     heads: int
+    images: bool
     seed: int
     max_context: int
 
@@ -64,9 +67,12 @@ class Policy:
     """Width of a model made from scratch; attention has the proportions of Qwen3-0.6B."""
     layers: int = 2
     heads: int = 4
-    """Number of attention heads; half as many for keys and values, each 2 x hidden / heads wide."""
+    """Number of attention heads; half as many for keys and values, each 2 x hidden / heads wide, or
+    hidden / heads in a model that takes images."""
     words: tuple[str, ...] = WORDS
     """Words that a tokenizer made from scratch keeps whole; other text is split into characters."""
+    images: bool = False
+    """Whether a model made from scratch takes images: a small Qwen2.5-VL in place of a Qwen3."""
     seed: int = 0
     """Seed of fresh weights."""
     warm_start: int = 0
@@ -101,7 +107,7 @@ class Policy:
     """The model code of the trainer: "transformers", or "auto" for this library's own where it
     implements the architecture."""
     history: str = "keep"
-    """What becomes of earlier turns that the chat template changes, as where it drops thinking:
+    """Treatment of earlier turns that the chat template changes, as where it drops thinking:
     "keep" keeps their tokens in the chain; "branch" begins a branch with what it renders."""
 
     def __post_init__(self) -> None:
@@ -133,8 +139,10 @@ class Policy:
             if (text := getattr(self, name)) not in known:
                 one = ", ".join(known)
                 raise SettingsError(f"policy: {name} must be one of {one}, not {text!r}")
-        if not isinstance(self.eager, bool):
-            raise SettingsError(f"policy: eager must be true or false, not {self.eager!r}")
+        for name in ("eager", "images"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise SettingsError(f"policy: {name} must be true or false, not {value!r}")
+        self._check_images()
         if not self.engine:
             raise SettingsError("policy: engine must be the name of an engine")
         self._check_options()
@@ -143,6 +151,15 @@ class Policy:
                 raise SettingsError(
                     f"policy: words must be made of ASCII letters and digits, not {word!r}"
                 )
+
+    def _check_images(self) -> None:
+        if self.images and self.path is not None:
+            raise SettingsError("policy: images is for a model made from scratch; leave it away")
+        if self.images and self.hidden % (_ROTATED * self.heads):
+            raise SettingsError(
+                f"policy: hidden ({self.hidden}) must be a multiple of {_ROTATED} x heads "
+                f"({self.heads}) for a model that takes images"
+            )
 
     def _check_options(self) -> None:
         try:
@@ -164,7 +181,7 @@ class Policy:
     @property
     def head_dim(self) -> int:
         """Width of an attention head of a model made from scratch."""
-        return 2 * self.hidden // self.heads
+        return (1 if self.images else 2) * self.hidden // self.heads
 
     @property
     def key_value_heads(self) -> int:
@@ -176,11 +193,21 @@ class Policy:
         """Width between the matrices of the feed-forward blocks of a model made from scratch."""
         return 4 * self.hidden
 
+    @property
+    def takes_images(self) -> bool:
+        """Whether the model takes images."""
+        return self.images or placeholder_of(self.path) is not None
+
+    @property
+    def foreign(self) -> str | None:
+        """Name of a part of the model that this library does not implement; None if it does all."""
+        return "a vision tower" if self.images else foreign(self.path)
+
     @staticmethod
     def tiny(*, words: Iterable[str] = WORDS, **fields: Unpack[_TinyFields]) -> Policy:
-        """Return a small Qwen3 with fresh weights and a character-level tokenizer.
+        """Return a small model with fresh weights and a character-level tokenizer.
 
-        Arguments are all fields but `path`.
+        It is a Qwen3, or with `images` a Qwen2.5-VL. Arguments are all fields but `path`.
 
         Raises:
             SettingsError: a value is out of range.

@@ -5,6 +5,9 @@ that is resumed finds the files that it began with. This module imports no torch
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from rollart_flow.errors import SettingsError
@@ -13,6 +16,22 @@ from rollart_flow.text import one_line
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 """Files of a repository that a policy may need; weights with pickles are never read."""
+
+
+_STAND_IN: ContextVar[Path | None] = ContextVar("stand_in", default=None)
+
+
+@contextmanager
+def standing_in(folder: Path) -> Iterator[None]:
+    """Let a folder stand for each model that is not on this machine.
+
+    A stored run has its model with it, so that it can be read where its pipeline's is not.
+    """
+    token = _STAND_IN.set(folder if (folder / "config.json").is_file() else None)
+    try:
+        yield
+    finally:
+        _STAND_IN.reset(token)
 
 
 def model_folder(path: str | Path, revision: str) -> Path:
@@ -28,10 +47,14 @@ def model_folder(path: str | Path, revision: str) -> Path:
     folder = Path(path).expanduser()
     if (folder / "config.json").is_file():
         return folder.resolve()
+    if (stand_in := _STAND_IN.get()) is not None:
+        cached = _cached(str(path), revision) if _REPOSITORY.fullmatch(str(path)) else None
+        return cached or stand_in
     if folder.exists() or not _REPOSITORY.fullmatch(str(path)):
         raise SettingsError(
             f"policy: no config.json in {str(folder)!r}; "
-            "give the local folder of a Hugging Face model, or the id of a repository"
+            "give the local folder of a Hugging Face model, or the id of a repository; on a "
+            "cluster, each node whose processes import this file needs it under the same path"
         )
     return _cached(str(path), revision) or _downloaded(str(path), revision)
 

@@ -39,6 +39,9 @@ def materialize(policy: Policy, folder: str | Path) -> None:
 
     if policy.path is None:
         files = tiny_tokenizer_files(policy.words, policy.max_context)
+        if policy.images:
+            _save_vision(policy, folder, files)
+            return
         files |= _chat_files(policy, files)
         tiny = _tiny_config(policy, TextCodec(files))
         model = Qwen3(tiny)
@@ -57,6 +60,16 @@ def materialize(policy: Policy, folder: str | Path) -> None:
     save_folder(folder, config, tensors, files)
 
 
+def _save_vision(policy: Policy, folder: str | Path, tokenizer: Mapping[str, str]) -> None:
+    from rollart_flow.models.folder import save_folder
+    from rollart_flow.models.tiny_vision import vision_config, vision_files, vision_tensors
+
+    files = vision_files(tokenizer)
+    files |= _chat_files(policy, files)
+    config = vision_config(policy, files)
+    save_folder(folder, config, vision_tensors(config, policy.seed), files)
+
+
 def load_codec(folder: str | Path) -> TextCodec:
     """Return the tokenizer of a folder, which encodes observations and decodes actions.
 
@@ -67,6 +80,23 @@ def load_codec(folder: str | Path) -> TextCodec:
     from rollart_flow.models.tokenizer import tokenizer_files
 
     return TextCodec(tokenizer_files(folder))
+
+
+def policy_codec(policy: Policy) -> TextCodec:
+    """Return the tokenizer of a pretrained policy, with the chat settings of the policy.
+
+    It is the codec of version 0, before any run has written it.
+
+    Raises:
+        SettingsError: those of `load_codec`, or no chat format has the name.
+    """
+    from rollart_flow.models.chat.codec import TextCodec
+    from rollart_flow.models.tokenizer import tokenizer_files
+
+    if policy.path is None:
+        raise SettingsError("policy: one that is made from scratch has no tokenizer in a folder")
+    files = tokenizer_files(policy.path)
+    return TextCodec(files | _chat_files(policy, files))
 
 
 def vocabulary_of(folder: str | Path) -> int:

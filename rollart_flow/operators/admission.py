@@ -1,7 +1,7 @@
 """The scheduler, in the coordinator's process, as a process of rollout workers sees it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rollart_flow.control.protocols import Cancellation, RunningAttempt
@@ -12,28 +12,35 @@ if TYPE_CHECKING:
     from rollart_flow.operators.coordinator import CoordinatorActor
 
 
+_Answer = asyncio.Future[Cancellation | None]
+
+
 class AdmissionClient:
     """The scheduler as one rollout worker sees it; implements `control.protocols.Admission`."""
 
     def __init__(self, coordinator: "Remote[CoordinatorActor]", worker: str) -> None:
         self._coordinator = coordinator
         self._worker = worker
-        self._asked: dict[str, asyncio.Future[Cancellation | None]] = {}
+        self._asked: dict[str, list[_Answer]] = {}
+        """Awaited permissions, by attempt: two of an attempt that runs twice."""
         self._started: list[tuple[str, int]] = []
         self._sends: set[asyncio.Task[None]] = set()
+        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._told.set_result(None)
 
     async def admit(self, source: str, index: int, most: int = 1) -> tuple[Assignment, ...]:
         return await self._coordinator.call.admit.aio(source, index, most)
 
     async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
         self._send_soon()
-        if trajectory_id not in self._asked:
-            self._asked[trajectory_id] = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self._asked[trajectory_id])
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        self._asked.setdefault(trajectory_id, []).append(answer)
+        return await answer
 
-    async def started(self, trajectory_id: str, version: int) -> None:
+    def started(self, trajectory_id: str, version: int) -> asyncio.Future[None]:
         self._send_soon()
         self._started.append((trajectory_id, version))
+        return self._told
 
     async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
         return await self._coordinator.call.cancellations.aio(worker, after)
@@ -59,8 +66,14 @@ class AdmissionClient:
         try:
             answers = await self._coordinator.call.permit.start(self._worker, [*asked], started)
         except Exception as error:  # noqa: BLE001  raised in each attempt that waits
-            for answer in asked.values():
+            for answer in _waiting(asked.values()):
                 answer.set_exception(error)
             return
-        for answer, cancellation in zip(asked.values(), answers, strict=True):
-            answer.set_result(cancellation)
+        for waiters, cancellation in zip(asked.values(), answers, strict=True):
+            for answer in _waiting([waiters]):
+                answer.set_result(cancellation)
+
+
+def _waiting(waiters: Iterable[Sequence[_Answer]]) -> Iterator[_Answer]:
+    """Yield the answers that an attempt still waits for."""
+    return (answer for each in waiters for answer in each if not answer.done())

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rollart_flow.attempt_rows import KEYS
 from rollart_flow.episode_rows import as_episodes, starts_of
 from rollart_flow.operators.filters import NamedFilter, group_refusal, refusals
 from rollart_flow.rows import samples
@@ -63,6 +64,15 @@ class ArrowRows:
         if not self._group_filters:
             return None
         return group_refusal(self._group_filters, as_episodes(self.pick(members)))
+
+    def rows_of(self, table: str, rows: pa.Table, trajectory_ids: Sequence[str]) -> pa.Table:
+        attempt, *_ = KEYS[table]
+        rows = rows.filter(pc.is_in(rows[attempt], pa.array(trajectory_ids, pa.string())))
+        columns = (rows[name].to_pylist() for name in KEYS[table])
+        first: dict[tuple[object, ...], int] = {}
+        for place, key in enumerate(zip(*columns, strict=True)):
+            first.setdefault(key, place)
+        return rows.take(pa.array(first.values(), pa.int64()))
 
     def newest(self, rows: pa.Table, column: str) -> int:
         newest: int = pc.max(rows[column]).as_py()

@@ -15,6 +15,7 @@ from rollart_flow.operators.row_descriptions import (
     IN_TABLE,
     TOKENS,
     places_of,
+    without_diffs,
 )
 from rollart_flow.resources import Remote
 from rollart_flow.resources.local import wait
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """Function that returns the rows of a formed batch as Arrow IPC, wherever they are."""
+    """Function that returns the rows of a formed batch as Arrow IPC, wherever they are.
+
+    They have the columns of `trajectories` but `diff`, and `staleness`.
+    """
 
     buffer: Remote["BufferActor"]
     writers: Sequence[Remote["BufferWriterActor"]]
@@ -65,7 +69,7 @@ class BatchRows:
         if missing:
             from rollart_flow.operators.recovery import committed_rows
 
-            part = committed_rows(self.uri, missing)
+            part = without_diffs(committed_rows(self.uri, missing))
             found |= {name: (part, index) for index, name in enumerate(missing)}
         rows = ArrowRows().pick([found[name] for name in described["trajectory_id"].to_pylist()])
         for name in described.column_names:

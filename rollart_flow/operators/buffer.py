@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rollart_flow.control.buffer.buffer_service import BufferService, StoredBuffer
 from rollart_flow.control.protocols import Change
@@ -20,8 +21,14 @@ from rollart_flow.operators.buffer_writer import BufferWriterActor
 from rollart_flow.operators.committer import Committer
 from rollart_flow.operators.filters import NamedFilter
 from rollart_flow.operators.held_rows import BufferWriters
-from rollart_flow.operators.recovery import RecoveredRun, batch_of, recorded_reports, recover
-from rollart_flow.operators.row_descriptions import describe, filter_columns
+from rollart_flow.operators.recovery import (
+    RecoveredRun,
+    batch_of,
+    recorded_boxes,
+    recorded_reports,
+    recover,
+)
+from rollart_flow.operators.row_descriptions import describe, filter_columns, without_diffs
 from rollart_flow.resources import Remote, register
 from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.garbage import freeze_heap
@@ -71,6 +78,8 @@ class BufferActor:
         """State of the run, until `start` returns it."""
         self._recorded: frozenset[tuple[datetime, str, str]] = frozenset()
         """Events that callers may report again, since a lost process did not answer them."""
+        self._recorded_boxes: tuple[str, ...] = ()
+        """Boxes whose rows may be sent again for the same reason."""
 
     @register("rank_zero")
     async def start(self) -> RecoveredRun:
@@ -96,6 +105,7 @@ class BufferActor:
         )
         if self._replaces:
             self._recorded = await asyncio.to_thread(recorded_reports, run)
+            self._recorded_boxes = await asyncio.to_thread(recorded_boxes, run)
             await asyncio.to_thread(self._writer.commit, "events", _crash("buffer"))
         recovered = await asyncio.to_thread(recover, run)
         self._committer = Committer(
@@ -169,17 +179,19 @@ class BufferActor:
         await self._serving()
 
     @register("rank_zero")
-    async def put(self, data: bytes) -> None:
+    async def put(self, data: bytes, beside: Mapping[str, bytes] | None = None) -> None:
         """Commit training trajectories; see `BufferService.put`.
 
         Args:
             data: the rows as Arrow IPC, or what `BufferWriterActor.put` returned for them.
+            beside: rows of further tables (`attempt_rows`) as Arrow IPC, if there are any.
 
         Raises:
             RowsLostError: the writer that held the rows died; the caller puts them again.
         """
         service = await self._serving()
-        await service.put(from_ipc(data))
+        rows = {table: from_ipc(more) for table, more in (beside or {}).items()}
+        await service.put(from_ipc(data), rows)
 
     @register("rank_zero")
     async def commit(self, tables: Mapping[str, bytes]) -> int:
@@ -189,6 +201,14 @@ class BufferActor:
         if "batches" in rows:
             service.adopt(batch_of(rows["batches"]))
         return await service.commit(rows)
+
+    @register("rank_zero")
+    async def record_sandboxes(self, data: bytes) -> None:
+        """Commit rows of `sandboxes`, given as Arrow IPC, with the next rows of other tables."""
+        await self._serving()
+        rows = from_ipc(data)
+        known = pc.is_in(rows["sandbox_id"], pa.array(self._recorded_boxes, pa.string()))
+        await self._committer.commit({"sandboxes": rows.filter(pc.invert(known))})
 
     @register("rank_zero")
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
@@ -202,7 +222,9 @@ class BufferActor:
 
     @register("rank_zero")
     async def rows(self, batch: Batch) -> bytes:
-        """Return the rows of a batch as Arrow IPC; see `BufferService.batch_rows`.
+        """Return the rows of a batch, without their diffs, as Arrow IPC.
+
+        See `BufferService.batch_rows`.
 
         Rows that buffer writers hold are described only; `held_rows.BatchRows` gathers them. A
         trainer that died may have had its step recorded without knowing it; the next one trains the
@@ -213,7 +235,7 @@ class BufferActor:
         rows = service.batch_rows(batch.step)
         if rows is None:
             rows = await asyncio.to_thread(Run(self._uri).batch, batch.step)
-        return to_ipc(rows)
+        return to_ipc(without_diffs(rows))
 
     @register("rank_zero")
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.errors import RowsLostError
 from rollart_flow.operators.arrow_rows import ArrowRows
-from rollart_flow.operators.row_descriptions import describe
+from rollart_flow.operators.row_descriptions import describe, without_diffs
 from rollart_flow.resources import register
 from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.garbage import freeze_heap
@@ -88,12 +88,12 @@ class BufferWriterActor:
 
     @register("rank_zero")
     async def rows(self, places: Sequence[int]) -> bytes:
-        """Return held rows as Arrow IPC.
+        """Return held rows, without their diffs, as Arrow IPC.
 
         Raises:
             RowsLostError: a row is not held.
         """
-        return to_ipc(self._pick(places))
+        return to_ipc(without_diffs(self._pick(places)))
 
     @register("rank_zero")
     async def release(self, places: Sequence[int]) -> None:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from rollart_flow.attempt_rows import KEYS
 from rollart_flow.errors import FencedError, RollartError, RowsLostError, StoreError
 from rollart_flow.rows import events_table
 from rollart_flow.store import RunWriter
@@ -45,7 +46,8 @@ class _Queued:
 
     @property
     def rows(self) -> int:
-        return sum(table.num_rows for table in self.tables.values())
+        """Number of rows that wait for others, without those that come with an attempt."""
+        return sum(rows.num_rows for table, rows in self.tables.items() if table not in KEYS)
 
 
 Locate = Callable[[pa.Table], Rows]

@@ -122,6 +122,11 @@ class CoordinatorActor:
         return await (await self._serving()).scheduler.announce(worker, running)
 
     @register("rank_zero")
+    async def quarantine(self, task_id: str, why: str) -> None:
+        """Attempt a task no more, whose boxes fail."""
+        (await self._serving()).scheduler.quarantine(task_id, why)
+
+    @register("rank_zero")
     async def revive(self, worker: str) -> tuple[WorkerHandle[EngineWorker], ...]:
         """Wait for the replacements of a lost engine worker: itself, others, or none ever."""
         names = await (await self._serving()).revive(worker)

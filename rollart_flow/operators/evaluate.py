@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rollart_flow.attempt_rows import rows_beside
 from rollart_flow.control.ids import env_seed
 from rollart_flow.control.inference.health import HealthLimits, watch
 from rollart_flow.control.plane import EngineWorkers, engine_group
 from rollart_flow.control.protocols import Inference
-from rollart_flow.control.rollout.env_manager import EnvManager
+from rollart_flow.control.rollout.attempt_manager import AttemptManager
 from rollart_flow.control.rollout.redundancy import Branches, first_of
 from rollart_flow.envs.base import Domain
 from rollart_flow.episodes import whole
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 HELD_OUT = "/held_out"
 _AT_ONCE = 256
 """Attempts that run at a time, each of which may have a process of its own."""
+_AHEAD = 64
+"""Attempts beyond these whose boxes are made meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class EvaluateContext:
     redundancy: int
     """Further attempts at each task, of which the slowest are cancelled."""
     sampling: Mapping[str, Sampling]
-    """How tokens are sampled, by domain."""
+    """Sampling of tokens by domain."""
     seed: int
     coordinator: Remote["CoordinatorActor"]
     health: HealthLimits
@@ -84,6 +87,7 @@ class EvaluateOperator:
         self._driver: Driver | None = None
         self._reward = RewardStage(context.reward)
         self._places = asyncio.Semaphore(_AT_ONCE)
+        self._announced = asyncio.Semaphore(_AT_ONCE + _AHEAD)
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """Evaluate the version of a one-row block, commit its rows, and return its scores."""
@@ -102,10 +106,12 @@ class EvaluateOperator:
         rows = [row for measure, groups in attempted for row in _scores(measure, version, groups)]
         scores = to_table("evaluations", rows)
         attempts = [each for groups in measured for group in groups for each in group]
+        trajectories = list(chain.from_iterable(attempts))
         tables = {
-            "trajectories": to_ipc(trajectories_table(chain.from_iterable(attempts))),
+            "trajectories": to_ipc(trajectories_table(trajectories)),
             "evaluations": to_ipc(scores),
         }
+        tables |= {table: to_ipc(rows) for table, rows in rows_beside(trajectories).items()}
         await context.rollout.buffer.call.commit.start(tables)
         await context.coordinator.call.evaluated.start(version)
         return pa.table({"version": [version], "scores": [tables["evaluations"]]})
@@ -122,6 +128,7 @@ class EvaluateOperator:
         """Create the driver, and start to serve a version and to monitor the engine's health."""
         context = self._context
         driver = Driver(context.rollout, self._recover)
+        await driver.ready()
         await context.rollout.engines.call.serve.aio(version)
         commands = [RemoteCommands(worker) for worker in context.rollout.engines.workers]
         self._engines = engine_group(EngineWorkers(commands, version), driver.events.emit)
@@ -138,11 +145,18 @@ class EvaluateOperator:
         groups = (first_of(group, measure.needed, self._score) for group in managers)
         return list(await asyncio.gather(*groups))
 
-    async def _score(self, manager: EnvManager) -> Branches:
-        """Run one attempt and score it."""
-        assert self._driver is not None
-        async with self._places:
-            return await self._reward(await self._driver.run(manager))
+    async def _score(self, manager: AttemptManager) -> Branches:
+        """Run one attempt and score it; its first box is made while it waits for its place."""
+        driver = self._driver
+        assert driver is not None
+        async with self._announced:
+            boxes = driver.expect(manager.assignment)
+            try:
+                async with self._places:
+                    return await self._reward(await driver.run(manager))
+            finally:
+                if boxes is not None:
+                    boxes.release()
 
     def _measures(self, domain: Domain, version: int) -> Iterator[_Measure]:
         context = self._context

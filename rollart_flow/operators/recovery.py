@@ -29,6 +29,7 @@ from rollart_flow.types import Batch, Event, EventKind, Reason, Sample, Split
 
 _RECORDED = (EventKind.ADMIT, EventKind.ABANDON, EventKind.DROP, EventKind.EVICT)
 _CRASHED = pl.col("kind") == EventKind.CRASH
+_QUARANTINED = pl.col("kind") == EventKind.QUARANTINE
 _RECENT = 20_000
 """How many of the newest trajectories, and of the groups that left, are recognized if they arrive
 again."""
@@ -101,6 +102,8 @@ def _recovered(run: Run) -> RecoveredRun:
     recovered = control.recover(
         _events(now, groups, names), samples, _trained(now, names), groups.closed
     )
+    quarantined = now.events.filter(_QUARANTINED).select("subject").unique()
+    recovered = replace(recovered, quarantined=frozenset(_collect(quarantined)["subject"]))
     checkpoints = now.weights.filter(pl.col("checkpoint"), pl.col("policy_version") <= version)
     manifest = _newest(now.batches, "step", version)
     return RecoveredRun(
@@ -125,6 +128,17 @@ def recorded_reports(run: Run) -> frozenset[tuple[datetime, str, str]]:
         return frozenset(_collect(newest.select("at", "kind", "subject")).iter_rows())
 
     return repeated_query(f"read the events of {run.uri}", read)
+
+
+def recorded_boxes(run: Run) -> tuple[str, ...]:
+    """Return the ids of the newest rows of `sandboxes`, which may be sent again."""
+
+    def read() -> tuple[str, ...]:
+        now = run.snapshot()
+        newest = now.sandboxes.filter(pl.col("seq") > now.seq - _RECENT)
+        return tuple(_collect(newest.select("sandbox_id"))["sandbox_id"])
+
+    return repeated_query(f"read the sandboxes of {run.uri}", read)
 
 
 def _newest(rows: pl.LazyFrame, column: str, least: int) -> int:

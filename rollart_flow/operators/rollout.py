@@ -16,22 +16,24 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from rollart_flow.control.environment import AsyncEnvironment
+from rollart_flow.control.environment import AsyncEnvironment, ChatCodec
 from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.plane import InferenceClients, RolloutPlane
 from rollart_flow.control.protocols import Admission
+from rollart_flow.control.rollout.attempt_manager import AttemptManager
 from rollart_flow.control.rollout.dispatch import FifoSemaphore
-from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.process import WarmProcesses
+from rollart_flow.harness.harness import Harness
 from rollart_flow.models.version_zero import load_codec, vocabulary_of
 from rollart_flow.operators.admission import AdmissionClient
 from rollart_flow.operators.remote import EventSender, RemoteRecovery
 from rollart_flow.operators.reward import RewardSettings, RewardStage
+from rollart_flow.operators.sandbox_client import AttemptBoxes, SandboxClient
 from rollart_flow.operators.sink import BufferSink
 from rollart_flow.operators.sources import read_assignments
 from rollart_flow.resources import Remote, TypedCluster
@@ -45,9 +47,11 @@ from rollart_flow.weights.folder_store import local_path
 
 if TYPE_CHECKING:
     from rollart_flow.engines.worker import EngineWorker
+    from rollart_flow.operators.agents import Agents
     from rollart_flow.operators.buffer import BufferActor
     from rollart_flow.operators.buffer_writer import BufferWriterActor
     from rollart_flow.operators.coordinator import CoordinatorActor
+    from rollart_flow.operators.sandboxes import SandboxWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class RolloutContext:
     domains: Mapping[str, Domain]
     limits: Mapping[str, AttemptLimits]
     """Limits of an attempt, by domain."""
+    agents: Mapping[str, Harness]
+    """Program that works at the tasks, by domain; the environments do in all others."""
     policy_folder: str
     engines: TypedCluster["EngineWorker"]
     hw_affinity: Mapping[str, str] | Literal["auto"]
@@ -77,6 +83,10 @@ class RolloutContext:
     """Whether environments that are not inline run in processes, rather than in threads."""
     source: str | None = None
     """Address of the pipeline file, for domains that cannot be imported by name."""
+    sandboxes: TypedCluster["SandboxWorker"] | None = None
+    """Pools of boxes; None: each environment makes its own."""
+    sandbox: str = ""
+    """Kind of the boxes of programs; empty: what `ROLLART_SANDBOX` says."""
 
 
 class Driver:
@@ -102,6 +112,7 @@ class Driver:
         loop = asyncio.get_running_loop()
         loop_started = datetime.now(UTC) - timedelta(seconds=loop.time())
         policy_folder = local_path(context.policy_folder)
+        codec = load_codec(policy_folder)
         self._plane = RolloutPlane(
             host,
             InferenceClients(
@@ -111,7 +122,7 @@ class Driver:
                 recover=recover,
                 vocabulary=vocabulary_of(policy_folder),
             ),
-            load_codec(policy_folder),
+            codec,
             lambda seconds: loop_started + timedelta(seconds=seconds),
             self.events.emit,
             admission=admission,
@@ -119,24 +130,63 @@ class Driver:
         )
         self._processes = WarmProcesses(context.warm_processes)
         self._images = ImageFolder(context.run)
+        self._sandboxes = self._sandbox_client(host)
+        self._agents = self._programs(codec)
+        self._ready: asyncio.Task[None] | None = None
 
-    def manager(self, assignment: Assignment) -> EnvManager:
+    def _sandbox_client(self, host: str) -> SandboxClient | None:
+        context = self._context
+        if context.sandboxes is None:
+            return None
+        domains, limits = context.domains, context.limits
+        return SandboxClient(context.sandboxes, host, domains, limits, context.coordinator)
+
+    def _programs(self, codec: ChatCodec) -> "Agents | None":
+        """Return the agents that are programs; only they need the gateway and its packages."""
+        context = self._context
+        if not context.agents:
+            return None
+        from rollart_flow.operators.agents import Agents
+
+        domains, limits = context.domains, context.limits
+        parts = (self._plane, codec, self._processes, self._source)
+        return Agents(context.agents, domains, limits, *parts, sandbox=context.sandbox)
+
+    async def ready(self) -> None:
+        """Return once managers can be run; may be called many times."""
+        if self._agents is None:
+            return
+        if self._ready is None:
+            self._ready = asyncio.create_task(self._agents.start())
+        await asyncio.shield(self._ready)
+
+    def expect(self, assignment: Assignment) -> AttemptBoxes | None:
+        """Have the first box of an attempt made, which may start later; the caller releases it."""
+        if self._sandboxes is None or assignment.task.domain in self._context.agents:
+            return None
+        return self._sandboxes.expect(assignment)
+
+    def manager(self, assignment: Assignment) -> AttemptManager:
         """Return the manager of one attempt, for `run`."""
         context, name = self._context, assignment.task.domain
+        if self._agents is not None and name in context.agents:
+            return self._agents.manager(assignment)
         domain, limits = context.domains[name], context.limits[name]
 
         def make() -> AsyncEnvironment:
+            sandboxes = None if domain.environment.inline else self._sandboxes
             return open_environment(
                 domain,
                 timeout_s=limits.step_timeout_s,
                 source=self._source,
                 processes=self._processes,
                 isolated=context.isolated,
+                boxes=None if sandboxes is None else sandboxes.attempt(assignment),
             )
 
-        return self._plane.manager(assignment, make, limits, domain.environment.version)
+        return self._plane.manager(assignment, make, limits, domain.version)
 
-    async def run(self, manager: EnvManager) -> tuple[Trajectory, ...]:
+    async def run(self, manager: AttemptManager) -> tuple[Trajectory, ...]:
         """Run one attempt to its end and return its unscored branches; their images are durable."""
         branches = await self._plane.run(manager)
         images = [image for branch in branches for image in branch.images or ()]
@@ -147,7 +197,11 @@ class Driver:
     async def close(self) -> None:
         """Stop to listen for cancellations, and end idle processes of environments."""
         await self._plane.close()
+        if self._agents is not None:
+            await self._agents.close()
         await self._processes.close()
+        if self._sandboxes is not None:
+            await self._sandboxes.close()
 
 
 class RolloutOperator:
@@ -178,6 +232,7 @@ class RolloutOperator:
         if self._driver is None:
             self._driver = Driver(self._context)
             freeze_heap()
+        await self._driver.ready()
         attempts = [self._attempt(self._driver, each) for each in read_assignments(block)]
         trajectories = [each for branches in await asyncio.gather(*attempts) for each in branches]
         return pa.table(
@@ -188,6 +243,14 @@ class RolloutOperator:
         )
 
     async def _attempt(self, driver: Driver, assignment: Assignment) -> tuple[Trajectory, ...]:
+        boxes = driver.expect(assignment)
+        try:
+            return await self._run(driver, assignment)
+        finally:
+            if boxes is not None:
+                boxes.release()
+
+    async def _run(self, driver: Driver, assignment: Assignment) -> tuple[Trajectory, ...]:
         if self._places is not None:
             await self._places.take(assignment.trajectory_id)
         self._running += 1
@@ -200,7 +263,7 @@ class RolloutOperator:
         durable = self._sink.put(branches)
         if not self._running:  # unless an attempt that waits for a place starts now
             asyncio.get_running_loop().call_soon(self._flush_if_idle)
-        await asyncio.shield(durable)
+        await durable
         return branches
 
     async def close(self) -> None:

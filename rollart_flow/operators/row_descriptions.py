@@ -19,6 +19,11 @@ IN_TABLE = -1
 """Number in place of a writer's, for rows that are read from the table."""
 
 
+def without_diffs(rows: pa.Table) -> pa.Table:
+    """Return rows without the column `diff`, which is long and which no trainer reads."""
+    return rows.drop_columns(["diff"]) if "diff" in rows.column_names else rows
+
+
 def filter_columns(filters: Sequence[NamedFilter]) -> tuple[str, ...]:
     """Columns of `trajectories` that filters read: all, if a filter selects some by a rule."""
     columns = row_schema("trajectories").names

@@ -7,6 +7,7 @@ the engines have their version and whether they are suspended, and the buffer go
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,11 +20,13 @@ from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.scheduler.curriculum import Curriculum
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import EnginePhase
+from rollart_flow.envs.base import Domain
 from rollart_flow.operators.background import begin
 from rollart_flow.operators.rebinding import Rebinding, Spawning
 from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.operators.remote import EventSender, RemoteCommands
 from rollart_flow.operators.task_feed import TaskFeed
+from rollart_flow.operators.task_gate import TaskGate, from_thread, run_admissions
 from rollart_flow.operators.tasks import task_stream
 from rollart_flow.resources import Remote, TypedCluster, WorkerHandle
 from rollart_flow.resources.blocking import report_waits
@@ -31,6 +34,7 @@ from rollart_flow.resources.nodes import end_actor
 from rollart_flow.resources.reasons import deaths
 from rollart_flow.rows import to_ipc
 from rollart_flow.types import Task
+from rollart_flow.types.verdicts import Admitted
 
 if TYPE_CHECKING:
     from rollart_flow.engines.worker import EngineWorker
@@ -49,8 +53,10 @@ class CoordinatorSettings:
     sources: tuple[Any, ...]
     task_seed: int
     task_weights: dict[str, float] | None
-    domains: tuple[str, ...]
-    """Names of the domains that run tasks."""
+    domains: tuple[Domain, ...]
+    """Domains that run tasks."""
+    admitted: Admitted | None
+    """Rule by which tasks are admitted; None: that of each domain."""
     curriculum: Curriculum | None
     """Curriculum that selects tasks, or None to admit every task."""
     rollout: RolloutSettings
@@ -161,9 +167,15 @@ class RunPlane:
             settings.sources,
             seed=settings.task_seed,
             weights=settings.task_weights,
-            domains=settings.domains,
+            domains=[domain.name for domain in settings.domains],
         )
-        self._feed = TaskFeed(stream, cursor, lambda: self._arrived())
+        gate = TaskGate(
+            settings.domains,
+            settings.admitted,
+            partial(run_admissions, settings.run),
+            from_thread(asyncio.get_running_loop(), self.events.emit),
+        )
+        self._feed = TaskFeed(stream, cursor, lambda: self._arrived(), gate)
         return self._feed
 
     async def _rebind(self, plane: ControlPlane, spawning: Spawning) -> None:

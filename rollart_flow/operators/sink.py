@@ -10,10 +10,12 @@ each trajectory once. The branches of an attempt are in one micro-batch.
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING
 
+from rollart_flow.attempt_rows import rows_beside
 from rollart_flow.errors import RowsLostError
 from rollart_flow.resources import Remote
 from rollart_flow.rows import to_ipc, trajectories_table
@@ -39,12 +41,15 @@ class RowSender:
         self._writers = random.sample(writers, len(writers))  # each process starts with another
         self._turns = cycle(self._writers)
 
-    async def send(self, data: bytes) -> None:
-        """Return once rows, given as Arrow IPC, are durable."""
+    async def send(self, data: bytes, beside: Mapping[str, bytes] | None = None) -> None:
+        """Return once rows and those of further tables (`attempt_rows`) are durable.
+
+        Rows are given as Arrow IPC.
+        """
         while True:
             rows = await next(self._turns).call.put.start(data) if self._writers else data
             try:
-                await self._buffer.call.put.start(rows)
+                await self._buffer.call.put.start(rows, beside)
             except RowsLostError:
                 continue  # the writer was restarted without the rows
             return
@@ -59,6 +64,8 @@ class BufferSink:
         self._sender = RowSender(buffer, writers)
         self._waiting: list[Trajectory] = []
         self._durable: asyncio.Future[None] | None = None
+        self._told: list[asyncio.Future[None]] = []
+        """One for each attempt of the next micro-batch; shielding the one above costs more."""
         self._timer: asyncio.TimerHandle | None = None
         self._sends: set[asyncio.Task[None]] = set()
 
@@ -71,11 +78,12 @@ class BufferSink:
         if self._durable is None:
             self._durable = loop.create_future()
             self._timer = loop.call_later(WAIT_S, self._due)
-        durable = self._durable
+        told: asyncio.Future[None] = loop.create_future()
+        self._told.append(told)
         self._waiting += branches
         if len(self._waiting) >= ROWS:
             self.flush()
-        return durable
+        return told
 
     def flush(self) -> None:
         """Send the trajectories that wait for others, if there are any."""
@@ -85,6 +93,8 @@ class BufferSink:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        told, self._told = self._told, []
+        durable.add_done_callback(partial(_tell, told))
         trajectories, self._waiting = self._waiting, []
         send = asyncio.ensure_future(self._send(trajectories, durable))
         self._sends.add(send)
@@ -102,9 +112,22 @@ class BufferSink:
 
     async def _send(self, trajectories: list[Trajectory], durable: asyncio.Future[None]) -> None:
         try:
-            await self._sender.send(to_ipc(trajectories_table(trajectories)))
+            beside = {table: to_ipc(rows) for table, rows in rows_beside(trajectories).items()}
+            await self._sender.send(to_ipc(trajectories_table(trajectories)), beside or None)
         except Exception as error:  # noqa: BLE001  raised in each attempt that waits
             durable.set_exception(error)
-            durable.exception()  # retrieved here, in case that no attempt waits any more
         else:
             durable.set_result(None)
+
+
+def _tell(told: Sequence[asyncio.Future[None]], durable: asyncio.Future[None]) -> None:
+    """Tell the attempts of a micro-batch, unless they were cancelled, how it went."""
+    failure = durable.exception()
+    for each in told:
+        if each.done():
+            continue
+        if failure is None:
+            each.set_result(None)
+        else:
+            each.set_exception(failure)
+            each.exception()  # retrieved here, in case that no attempt waits any more

@@ -8,11 +8,15 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import count, islice
+from typing import TYPE_CHECKING
 
 from rollart_flow.errors import RollartError, RunFailedError
 from rollart_flow.text import one_line
 from rollart_flow.types import Task
+
+if TYPE_CHECKING:
+    from rollart_flow.operators.task_gate import TaskGate
 
 AHEAD = 256
 """Maximum number of tasks that are drawn before they are needed."""
@@ -25,11 +29,18 @@ class TaskFeed(Iterator[tuple[Task, int] | None]):
         tasks: all tasks of the run, from users' code.
         cursor: number of the first task to yield.
         arrived: called in the running loop when a task, or the end, has come after a None.
+        gate: passes over tasks that are not admitted, whose numbers are not used for others.
     """
 
-    def __init__(self, tasks: Iterator[Task], cursor: int, arrived: Callable[[], None]) -> None:
-        self._tasks = tasks
-        self._cursor = cursor
+    def __init__(
+        self,
+        tasks: Iterator[Task],
+        cursor: int,
+        arrived: Callable[[], None],
+        gate: "TaskGate | None" = None,
+    ) -> None:
+        numbered = zip(islice(tasks, cursor, None), count(cursor), strict=False)
+        self._tasks = numbered if gate is None else gate.admitted(numbered)
         self._arrived = arrived
         self._loop = asyncio.get_running_loop()
         self._ready: deque[tuple[Task, int]] = deque()
@@ -58,8 +69,8 @@ class TaskFeed(Iterator[tuple[Task, int] | None]):
 
     def _draw(self) -> None:
         try:
-            for place, task in enumerate(islice(self._tasks, self._cursor, None), self._cursor):
-                if not self._add((task, place)):
+            for each in self._tasks:
+                if not self._add(each):
                     return
             self._finish(StopIteration())
         except RollartError as error:

@@ -56,7 +56,7 @@ def _next(stream: Iterator[Task], name: str, domains: Collection[str] | None) ->
         task = next(stream, None)
     if task is None:
         raise RunFailedError("tasks: a source has no task to train on; give it at least one")
-    task = _checked(task)
+    task = checked_task(task)
     if domains is not None and task.domain not in domains:
         raise RunFailedError(
             f"tasks: task {task.task_id!r} has domain {task.domain!r}, but the rollout runs only "
@@ -65,7 +65,7 @@ def _next(stream: Iterator[Task], name: str, domains: Collection[str] | None) ->
     return task
 
 
-def _checked(task: object) -> Task:
+def checked_task(task: object) -> Task:
     """Return a task of users' code with texts that can be stored, and JSON as its payload.
 
     Raises:

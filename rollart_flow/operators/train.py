@@ -280,5 +280,6 @@ def weights_table(manifest: Manifest, published_at: datetime, *, checkpoint: boo
         "checksum": manifest.checksum,
         "checkpoint": checkpoint,
         "published_at": published_at,
+        "base_version": None if manifest.adapter is None else manifest.adapter.base,
     }
     return to_table("weights", [row])

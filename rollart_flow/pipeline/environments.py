@@ -1,12 +1,18 @@
-"""Check of a pipeline before a run: an environment of each domain can be made."""
+"""Check of a pipeline before a run: an environment of each domain can be made, or reached."""
 
 import asyncio
 from pathlib import Path
 
+from rollart_flow.control.environment import AsyncEnvironment, starts_slowly
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.examples import check_examples
+from rollart_flow.envs.loop import LoopEnvironment
 from rollart_flow.envs.process import ProcessEnvironment, WarmProcesses
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
+from rollart_flow.harness.checks import check_agent
+from rollart_flow.harness.environment import AgentDomain
+from rollart_flow.models.version_zero import policy_codec
+from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.graph import Graph
 
 _MAKE_S = 60.0
@@ -16,6 +22,8 @@ _MAKE_S = 60.0
 def check_environments(pipeline: Graph, source: Path) -> None:
     """Make one environment of each domain, in processes that are killed at a time limit.
 
+    One that lives at a server is connected to.
+
     Args:
         pipeline: pipeline with its overrides.
         source: its file, with the classes that cannot be imported by name.
@@ -23,25 +31,43 @@ def check_environments(pipeline: Graph, source: Path) -> None:
     Raises:
         EnvironmentFailedError: an environment cannot be made; names its domain.
         EnvironmentTimeoutError: making them takes too long.
-        SettingsError: the policy's format cannot be taught with a domain.
+        SettingsError: the policy's format cannot be taught with a domain, the program of an agent
+            is not installed here, or it needs tools that the policy does not have.
     """
     if pipeline.policy.warm_start:
         check_examples(pipeline.tasks.domains)
-    evaluated = () if pipeline.evaluate is None else pipeline.evaluate.domains
-    domains: list[Domain] = []
-    for domain in (*pipeline.tasks.domains, *evaluated):
-        if domain not in domains:
-            domains.append(domain)
-    asyncio.run(_make(domains, source))
+    domains = [_worked_at(pipeline.rollout, domain) for domain in pipeline.tasks.domains]
+    if pipeline.evaluate is not None:
+        evaluated = pipeline.evaluate.domains
+        domains += [_worked_at(pipeline.evaluate, domain) for domain in evaluated]
+    agents = [domain.harness for domain in domains if isinstance(domain, AgentDomain)]
+    # The template of a policy made from scratch has a place for tools.
+    known = bool(agents) and pipeline.policy.path is not None
+    codec = policy_codec(pipeline.policy) if known else None
+    for agent in agents:
+        check_agent(agent, codec)
+    asyncio.run(_make([d for n, d in enumerate(domains) if d not in domains[:n]], source))
+
+
+def _worked_at(node: GeneratingNode, domain: Domain) -> Domain:
+    """Return a domain, with the program that works at its tasks if there is one."""
+    agent = node.agent_in(domain.name)
+    return domain if agent is None else AgentDomain(domain, agent)
 
 
 async def _make(domains: list[Domain], source: Path) -> None:
     processes = WarmProcesses(keep=0)
 
     async def make(domain: Domain) -> None:
-        environment = ProcessEnvironment(domain, _MAKE_S, source, processes)
+        remote = domain.make_async()
+        environment: AsyncEnvironment = (
+            ProcessEnvironment(domain, _MAKE_S, source, processes)
+            if remote is None
+            else LoopEnvironment(remote, domain, _MAKE_S)
+        )
         try:
-            await environment.start()
+            if starts_slowly(environment):
+                await environment.start()
         except EnvironmentFailedError as error:
             raise EnvironmentFailedError(f"domain {domain.name!r}: {error}") from error
         finally:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.parts.branches import BranchWeight
+from rollart_flow.control.schedule.declarations import Barrier
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import named_schedule, rollart
 from rollart_flow.engines.registry import check_engine, engine_capabilities
@@ -17,7 +18,7 @@ from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.keywords import Converted, nested, part, setting
 from rollart_flow.pipeline.node import Node, node, variadic
-from rollart_flow.pipeline.producing import Rollout, Trajectories, check_unique
+from rollart_flow.pipeline.producing import Trajectories, check_unique
 from rollart_flow.trainers.build import check_trainer
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights.registry import transport_of
@@ -82,6 +83,12 @@ class Buffer(Node):
                 f"schedule {schedule.name} keeps to the order of tasks, of which a curriculum "
                 "skips some; leave one of them away"
             )
+        agents = map(self.up.rollout.agent_in, self.up.tasks.domain_names)
+        if Barrier.TURNS in schedule.barriers and any(agents):
+            raise SettingsError(
+                f"schedule {schedule.name} has barriers between turns, at which the program of an "
+                "agent does not wait; choose another one"
+            )
         self._hold("alpha", float(alpha))
         self._hold("schedule", schedule)
 
@@ -141,7 +148,7 @@ class Train(Node, _Trains):
     memory of existing servers; "nccl", "ipc": from the trainer's GPU to vLLM's, in addition to
     "local" (never run on a GPU)."""
     trainer: TrainerSettings = nested(default_factory=TrainerSettings)
-    """How a batch becomes a new version."""
+    """Settings by which a batch becomes a new version."""
     transfer: TransferSettings = nested(default_factory=TransferSettings)
     """How weights travel to and from the servers of a weight store."""
     name: Name = "train"
@@ -162,9 +169,7 @@ class Train(Node, _Trains):
 
     def _transfer_ends(self) -> TransferEnds:
         """The trainer and the engines between which weights travel."""
-        node: Node = self.up
-        while not isinstance(node, Rollout):
-            (node,) = node.upstream
+        node = self.up.up.rollout
         names = () if isinstance(node.hw_affinity, str) else node.up.domain_names
         classes = frozenset(node.resource_class(name) for name in names)
         receives = engine_capabilities(self.policy).receives_weights
@@ -219,7 +224,7 @@ class Evaluate(GeneratingNode):
             raise SettingsError("domains are empty; give at least one")
         check_unique(measured)
         self._hold("domains", measured)
-        self._check_by_domain(domain.name for domain in measured)
+        self._check_by_domain(measured)
         self._check_context(measured)
         if self.lora is not None:
             check_engine(self.policy, adapted=True)

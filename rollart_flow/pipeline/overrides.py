@@ -138,6 +138,9 @@ def _resolve(key: str, known: Mapping[str, Setting]) -> Setting:
     if key in by_key:
         return by_key[key]
     fits = list({s.key: s for full, s in by_key.items() if full.endswith(f".{key}")}.values())
+    if key == "name" and fits:  # the user means the run
+        which = ", ".join(fit.key for fit in fits)
+        raise SettingsError(f"a run gets its name by --name; write {which} whole if you mean that")
     fewest = min((len(fit.path) for fit in fits), default=0)
     shallow = [fit for fit in fits if len(fit.path) == fewest]
     if len(shallow) == 1:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rollart_flow.harness.harness import Harness
 from rollart_flow.pipeline.described import describe
 from rollart_flow.pipeline.filters import Filter
 from rollart_flow.pipeline.generating import GeneratingNode
@@ -111,9 +112,12 @@ def _words(node: Node) -> tuple[str, str, str, str]:
             parallel = f"{_count(workers, 'worker')}, {_count(engines, 'engine')}{units}"
             if node.prefill_workers:
                 parallel += f", {node.prefill_workers} for prefill"
+            if node.pooled(node.up.domains):
+                parallel += f", {node.sandbox_workers} for boxes"
             surplus = f", {node.redundancy} redundant" if node.redundancy else ""
             turn = f"temperature {node.temperature:g}, {_count(node.max_tokens, 'token')} a turn"
-            return PRODUCER, "Ray Data actors + engines", parallel, turn + surplus
+            operator = "Ray Data actors + engines"
+            return PRODUCER, operator, parallel, turn + surplus + _agent_words(node)
         case Filter():
             where = "with the buffer" if node.scored else "with reward"
             whole = ", whole groups" if node.of_groups else ""
@@ -138,15 +142,24 @@ def _words(node: Node) -> tuple[str, str, str, str]:
             often += "" if node.samples == 1 else f", {node.samples} samples of each"
             often += f", {node.redundancy} redundant" if node.redundancy else ""
             often += "" if node.lora is None else ", with a LoRA adapter"
+            often += _agent_words(node)
             return EVALUATION, "Ray actor + engine", "1", often
         case _:
             raise TypeError(f"no plan for a node of kind {node.kind}")
 
 
+def _agent_words(node: GeneratingNode) -> str:
+    """The program that is the agent of a node, if there is one."""
+    return "" if node.agent is None else f", {node.agent.said}"
+
+
 def _own_words(node: GeneratingNode | Reward) -> Iterator[str]:
     """A line for each domain with settings of its own."""
     for domain, own in node.by_domain.items():
-        said = (f"{name} {describe(value)}" for name, value in own.items())
+        said = (
+            value.said if isinstance(value, Harness) else f"{name} {describe(value)}"
+            for name, value in own.items()
+        )
         yield f"{domain}: {', '.join(said)}"
 
 
@@ -160,5 +173,7 @@ def _wants(node: Node) -> tuple[Wanted, ...]:
     """Resource classes that a rollout node requests; all other nodes run on CPUs."""
     if not isinstance(node, Rollout):
         return ()
-    names = node.up.domain_names
-    return tuple(Wanted(name, node.resource_class(name), CPU) for name in names)
+    wants = [Wanted(name, node.resource_class(name), CPU) for name in node.up.domain_names]
+    boxed = [domain.name for domain in node.pooled(node.up.domains)]
+    wants += [Wanted(f"boxes of {name}", node.sandboxes.sandbox_class(name), CPU) for name in boxed]
+    return tuple(wants)

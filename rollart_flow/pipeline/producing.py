@@ -1,7 +1,7 @@
 """The nodes of the producing side of a pipeline: tasks, rollout, reward."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from rollart_flow.control.inference.profiler import AUTO
 from rollart_flow.control.scheduler.curriculum import Curriculum
@@ -13,11 +13,18 @@ from rollart_flow.fields import Count, Name, NotNegative, Positive, fitted
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline.by_domain import ByDomain, check_domains, checked_by_domain
 from rollart_flow.pipeline.generating import GeneratingNode
-from rollart_flow.pipeline.keywords import Converted, part, setting
+from rollart_flow.pipeline.keywords import Converted, nested, part, setting
 from rollart_flow.pipeline.node import Node, node, variadic
+from rollart_flow.pipeline.sandboxes import SandboxSettings, declared_stand_ins
 from rollart_flow.pipeline.sources import read_source
 from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.rewards.composition import PerDomain
+from rollart_flow.types.verdicts import Admitted
+
+if TYPE_CHECKING:
+    _Boxes = SandboxSettings  # as for `GeneratingNode`
+else:
+    _Boxes = object
 
 
 class Trajectories(Node):
@@ -31,8 +38,13 @@ class Trajectories(Node):
     @property
     def tasks(self) -> "Tasks":
         """The tasks that the trajectories are attempts at."""
+        return self.rollout.up
+
+    @property
+    def rollout(self) -> "Rollout":
+        """The node that makes the trajectories."""
         (up,) = self.upstream
-        return up if isinstance(up, Tasks) else cast("Trajectories", up).tasks
+        return self if isinstance(self, Rollout) else cast("Trajectories", up).rollout
 
 
 @node
@@ -57,6 +69,10 @@ class Tasks(Node):
     """Seed of the order of tasks."""
     weights: Converted[Mapping[str, float] | None, dict[str, float] | None] = setting(default=None)
     """Relative share of the groups by domain; None: equal shares."""
+    admitted: Admitted | None = None
+    """Tasks that are trained on, by the checks of `rollart tasks check` in the store when the run
+    began: "required": those that were admitted; "known": all but those that were not admitted;
+    "any": all. None: "required" for domains with `needs_admission`, and else "known"."""
     curriculum: Curriculum | None = None
     """Admits tasks by their recent solve rate; None: all tasks are admitted."""
     name: Name = "tasks"
@@ -100,7 +116,7 @@ def check_unique(domains: Iterable[Domain]) -> None:
 
 
 @node
-class Rollout(GeneratingNode, Trajectories):
+class Rollout(GeneratingNode, Trajectories, _Boxes):
     """Makes attempts at tasks and outputs each trajectory as soon as it ends.
 
     Raises:
@@ -147,6 +163,8 @@ class Rollout(GeneratingNode, Trajectories):
     """Units of its resource class that one engine worker gets, over which vLLM splits the model."""
     engine_timeout_s: Positive = 60.0
     """An engine worker that does not respond for this long [s] is restarted, then removed."""
+    sandboxes: SandboxSettings = nested(default_factory=SandboxSettings)
+    """The boxes in which environments run code that a model wrote."""
     name: Name = "rollout"
     """Name of the node."""
 
@@ -160,7 +178,9 @@ class Rollout(GeneratingNode, Trajectories):
         if self.given.get("max_replacements") is None:
             self._hold("max_replacements", self.up.group_size)
         self.stand_ins()
-        self._check_by_domain(self.up.domain_names)
+        boxes = self.sandbox_affinity.keys() - {"default"}
+        check_domains(boxes, self.up.domain_names, "sandbox_affinity")
+        self._check_by_domain(self.up.domains)
         self._check_context(self.up.domains)
         if self.prefill_affinity is not None and not self.prefill_workers:
             raise SettingsError(
@@ -190,19 +210,8 @@ class Rollout(GeneratingNode, Trajectories):
         Raises:
             SettingsError: a domain names no class, or two name different fallbacks for one.
         """
-        declared: dict[str, tuple[str, ...]] = {}
         affinity = {} if isinstance(self.hw_affinity, str) else self.hw_affinity
-        for domain, classes in affinity.items():
-            if isinstance(classes, str):
-                continue
-            if not classes:
-                raise SettingsError(f"hw_affinity[{domain!r}] names no class")
-            if declared.setdefault(classes[0], classes[1:]) != classes[1:]:
-                raise SettingsError(
-                    f"hw_affinity names different stand-ins for {classes[0]}; name the same ones "
-                    "for every domain"
-                )
-        return declared
+        return declared_stand_ins("hw_affinity", affinity)
 
 
 @node

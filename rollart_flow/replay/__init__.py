@@ -1,6 +1,11 @@
-"""Replay of a stored training step or trajectory, compared with the recorded values."""
+"""Replay of a stored training step, trajectory or agent, compared with the recorded values."""
 
+from rollart_flow.replay.exchanges import SessionReplay
+from rollart_flow.replay.run_exchanges import ExchangesReplay, replay_calls, replay_exchanges
 from rollart_flow.replay.step import StepReplay, replay_step
 from rollart_flow.replay.trajectory import TrajectoryReplay, replay_trajectory
 
-__all__ = ["StepReplay", "TrajectoryReplay", "replay_step", "replay_trajectory"]
+__all__ = [
+    "ExchangesReplay", "SessionReplay", "StepReplay", "TrajectoryReplay", "replay_calls",
+    "replay_exchanges", "replay_step", "replay_trajectory",
+]  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollart_flow.control.environment import AsyncEnvironment, Codec, Conversing
+from rollart_flow.control.environment import AsyncEnvironment, Codec, may_converse
 from rollart_flow.control.rollout.dialogue import Dialogue
 from rollart_flow.control.rollout.env_checks import StepAnswer, checked_step
 from rollart_flow.control.rollout.interrupts import AttemptEndedError
@@ -151,7 +151,7 @@ async def _drive(
     first, inner = attempt[0], environment.inner
     observation: StepObservation
     observation, _ = await inner.reset(first.env_seed, first.task)
-    dialogue.begin(observation, inner.tools if isinstance(inner, Conversing) else None)
+    dialogue.begin(observation, inner.tools if may_converse(inner) else None)
     for place, (row, index, turn) in enumerate(turns, 1):
         mine = row is branch
         if mine and isinstance(observation, str) and row.messages is None:

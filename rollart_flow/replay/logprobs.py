@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from rollart_flow.errors import RollartError, WeightsError
-from rollart_flow.models.folder import read_config
+from rollart_flow.models.folder import load_folder, read_config
 from rollart_flow.models.lora import merged
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.rows import trajectories_table
-from rollart_flow.runner.adapters import kept_adapter
+from rollart_flow.runner.adapters import stored_adapter
 from rollart_flow.runner.retrain import bring_to, check_version, stored_trainer
 from rollart_flow.store import Run
 from rollart_flow.store.images import with_images
@@ -27,6 +27,7 @@ from rollart_flow.trainers.step.scoring import recompute_logprobs
 from rollart_flow.types import Split, Trajectory
 from rollart_flow.weights import stored_weights
 from rollart_flow.weights.folder_store import local_path
+from rollart_flow.weights.whole import AdapterBase, adapter_of, merged_version
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
 """Largest logprob difference that counts as rounding, by the engine's dtype [nats]."""
@@ -65,7 +66,7 @@ def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[Sc
         return []
     adapter = None
     if trajectory.split is Split.EVALUATION and pipeline.evaluate is not None:
-        adapter = kept_adapter(run, pipeline.evaluate.name)
+        adapter = stored_adapter(run, pipeline.evaluate.name)
     by_version = {}
     for version in sorted({trajectory.token_versions[at] for at in drawn}):
         tensors: Mapping[str, torch.Tensor] = _weights(run, pipeline, version)
@@ -96,10 +97,16 @@ def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Traject
     return [float(value) for value in logprobs]
 
 
-def _weights(run: Run, pipeline: Pipeline, version: int) -> dict[str, torch.Tensor]:
+def _weights(run: Run, pipeline: Pipeline, version: int) -> Mapping[str, torch.Tensor]:
     """Return the weights of a version: the published ones, or retrained ones if not stored."""
+    store = stored_weights(weights_uri(run.uri))
     try:
-        return stored_weights(weights_uri(run.uri)).read(version)
+        tensors = store.read(version)
+        adapter = adapter_of(store, version, tensors)
+        if adapter is None:
+            return tensors
+        _, base = load_folder(local_path(policy_uri(run.uri)))
+        return merged_version(tensors, adapter, AdapterBase(base, policy_uri(run.uri)))
     except WeightsError as missing:
         try:
             return _recomputed(run, pipeline, version)

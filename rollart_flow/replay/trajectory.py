@@ -7,11 +7,9 @@ attempt, the replay covers its recorded turns. `replay.compare` documents the co
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import polars as pl
 
 from rollart_flow.envs.base import Domain
 from rollart_flow.episodes import whole
@@ -22,13 +20,14 @@ from rollart_flow.replay.compare import Replay, first_divergence, turn_reports
 from rollart_flow.replay.episode import in_order, run_again
 from rollart_flow.replay.logprobs import TOLERANCE, ScoredToken, score_again
 from rollart_flow.replay.spoken import recorded_turns, spoken_again
+from rollart_flow.replay.stored_attempts import read_attempt
 from rollart_flow.rewards.score import score
-from rollart_flow.rows import trajectory_from_row
 from rollart_flow.runner.retrain import stored_pipeline
 from rollart_flow.store import Run
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.layout import pipeline_uri, policy_uri
 from rollart_flow.types import Split, Trajectory
+from rollart_flow.types.trajectories import unscored
 from rollart_flow.weights.folder_store import local_path
 
 
@@ -55,9 +54,9 @@ def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
         SettingsError: there is no such trajectory, or its domain is not in the stored pipeline.
     """
     run = Run(run_uri)
-    attempt, trajectory = _read(run, trajectory_id)
+    attempt, trajectory = read_attempt(run, trajectory_id)
     pipeline = stored_pipeline(run)
-    domain, node = _domain(pipeline, trajectory)
+    domain, node = domain_of(pipeline, trajectory)
     tokens, unscored = _score_tokens(run, pipeline, trajectory)
     codec = load_codec(local_path(policy_uri(run.uri)))
     limits = node.attempt_limits(domain, pipeline.policy)
@@ -83,34 +82,18 @@ def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
         scored=scored,
     )
     divergence = first_divergence(replayed)
-    version = domain.environment.version
+    version = domain.version
     if divergence is not None and version != trajectory.env_version:
         divergence += f" (environment {trajectory.env_version} then, {version} now)"
     return TrajectoryReplay(trajectory_id, divergence is None, divergence, turn_reports(replayed))
 
 
-def _read(run: Run, trajectory_id: str) -> tuple[list[Trajectory], Trajectory]:
-    """Return (all branches of the attempt in the order in which they began, the trajectory)."""
-    ids = pl.col("trajectory_id")
-    found = run.trajectories.filter(ids == trajectory_id).select("episode_id").head(1).collect()
-    if not len(found):
-        raise SettingsError(f"no trajectory {trajectory_id!r} in run {run.info.name}")
-    mine = pl.col("episode_id") == found.item()
-    rows = run.trajectories.filter(mine).sort("seq").collect().unique("trajectory_id", keep="first")
-    attempt = [_with_files(run, trajectory_from_row(row)) for row in rows.to_dicts()]
-    attempt.sort(key=lambda each: each.branch)
-    return attempt, next(each for each in attempt if each.trajectory_id == trajectory_id)
+def domain_of(pipeline: Pipeline, trajectory: Trajectory) -> tuple[Domain, GeneratingNode]:
+    """Return the domain of a trajectory, and the node of the pipeline that generated it.
 
-
-def _with_files(run: Run, trajectory: Trajectory) -> Trajectory:
-    """Return a trajectory with the files of its images."""
-    if trajectory.images is None:
-        return trajectory
-    images = {image: run.image(image.image_id) for image in trajectory.images}
-    return replace(trajectory, images=tuple(images[image] for image in trajectory.images))
-
-
-def _domain(pipeline: Pipeline, trajectory: Trajectory) -> tuple[Domain, GeneratingNode]:
+    Raises:
+        SettingsError: the pipeline does not have the domain.
+    """
     found: tuple[Domain, ...] = pipeline.tasks.domains
     node: GeneratingNode = pipeline.rollout
     if trajectory.split is Split.EVALUATION and pipeline.evaluate is not None:
@@ -138,6 +121,5 @@ async def _score_again(
     pipeline: Pipeline, domain: Domain, attempt: Sequence[Trajectory], source: Path
 ) -> Trajectory:
     """Return the attempt with its reward computed again."""
-    unscored = replace(whole(attempt), reward=None, reward_parts=None, scored_at=None)
     timeout_s = pipeline.reward.timeout_in(domain.name)
-    return await score(unscored, pipeline.reward.function, timeout_s, source)
+    return await score(unscored(whole(attempt)), pipeline.reward.function, timeout_s, source)

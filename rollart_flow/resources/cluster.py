@@ -218,6 +218,8 @@ def _reservation(placement: Placement) -> dict[str, Any]:
             options["num_gpus"] = placement.devices * part
         if placement.granted not in (CPU, GPU):
             options["resources"] = {placement.granted: (placement.gpus or 1) * part}
+    if placement.spread:
+        options["scheduling_strategy"] = "SPREAD"
     if placement.group is not None:
         options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
             placement.group, placement_group_bundle_index=placement.bundle

@@ -34,7 +34,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="actors", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="actors", daemon=True)
         self._thread.start()
 
     @property
@@ -55,16 +55,23 @@ class LoopThread:
     def close(self) -> None:
         """Cancel all tasks of the loop, then end the loop and the thread.
 
-        A loop that does not answer for `_CLOSE_S` is left in its thread, which ends with the
-        process.
+        A loop that does not answer is left in its thread, and ends as soon as it does.
         """
-        cancelling = asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop)
-        with blocking("end of the event loop"), suppress(TimeoutError):
-            cancelling.result(_CLOSE_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_CLOSE_S)
-        if not self._thread.is_alive():
+        with blocking("end of the event loop"), suppress(RuntimeError):  # it has ended before
+            self._loop.call_soon_threadsafe(self._end)
+            self._thread.join(2 * _CLOSE_S)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
             self._loop.close()
+
+    def _end(self) -> None:
+        """Stop the loop once its tasks have ended. A stop beside this would lose tasks that the
+        loop has not begun yet."""
+        ending = self._loop.create_task(_cancel_all())
+        ending.add_done_callback(lambda _: self._loop.stop())
 
 
 _running: set[asyncio.Future[Any]] = set()
@@ -84,10 +91,18 @@ def _drop(future: asyncio.Future[Any]) -> None:
 
 
 async def _cancel_all() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    """Cancel all tasks of the loop, and those that they start while they end.
+
+    A task that goes on for `_CLOSE_S` is abandoned.
+    """
+    this = asyncio.current_task()
+    while tasks := asyncio.all_tasks() - {this}:
+        for task in tasks:
+            task.cancel()
+        _, going_on = await asyncio.wait(tasks, timeout=_CLOSE_S)
+        if going_on:
+            return
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 class LocalMethod:

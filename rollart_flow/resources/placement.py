@@ -38,6 +38,8 @@ class Placement:
     """Whether the worker runs on another worker's resources and reserves none of its own."""
     in_turns: bool = False
     """Whether the worker and another one hold these units in turns; each reserves a half."""
+    spread: bool = False
+    """Whether workers without a group go to nodes that have few of them."""
 
     @property
     def stands_for(self) -> frozenset[str]:

@@ -1,19 +1,26 @@
 """Types of reward functions, and the check of what one returns.
 
-Invariant: `typed_score` returns (float, parts or None) and nothing else. Finiteness is checked
-separately, since it has its own failure reason.
+Invariant: `typed_score` returns a `CheckedScore` in plain types and nothing else. Finiteness of the
+reward and its parts is checked separately, since it has its own failure reason.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from rollart_flow.errors import RewardFailedError
 from rollart_flow.text import one_line
 from rollart_flow.types import Trajectory
+from rollart_flow.types.verdict_checks import checked_verdicts
+from rollart_flow.types.verdicts import Verdict
 
-Score = float | tuple[float, Mapping[str, float]]
-"""The final reward, or (reward, named parts)."""
+Score = (
+    float
+    | tuple[float, Mapping[str, float]]
+    | tuple[float, Mapping[str, float] | None, Sequence[Verdict]]
+)
+"""The final reward, (reward, named parts), or (reward, parts or None, verdicts): outcomes of tests,
+and of parts with a reason, which become rows of the table `verdicts`."""
 
 RewardFunction = Callable[[Trajectory], Score | Awaitable[Score]]
 """A plain or async function; it must be stateless, and importable or picklable by Ray."""
@@ -39,26 +46,41 @@ def as_remote(function: object) -> RemoteReward | None:
     return function if isinstance(function, RemoteReward) else None
 
 
-_EXPECTED = "a finite number or (finite number, mapping of names to finite numbers)"
+_EXPECTED = "a finite number or (finite number, mapping of names to finite numbers[, verdicts])"
 
 _PARTS = 1000
 """Maximum number of parts of a reward."""
 _PART_NAME = 200
 """Maximum length of a part's name, which is cut to it."""
 
-Checked = tuple[float, dict[str, float] | None]
-"""(reward, named parts or None)."""
+
+class CheckedScore(NamedTuple):
+    """A score in plain Python types."""
+
+    reward: float
+    parts: dict[str, float] | None = None
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def value(self) -> Score:
+        """The score in its shortest form."""
+        if self.verdicts:
+            return self.reward, self.parts, self.verdicts
+        return self.reward if self.parts is None else (self.reward, self.parts)
 
 
-def typed_score(score: object) -> Checked:
+def typed_score(score: object) -> CheckedScore:
     """Convert a score to plain Python types; its numbers may still be NaN or infinite.
 
     Raises:
         TypeError: the value is not a score; the message names its type.
+        ValueError: a number of a verdict is not finite, or there are too many verdicts.
     """
-    reward, parts = score if isinstance(score, tuple | list) and len(score) == 2 else (score, None)
+    values = score if isinstance(score, tuple | list) and len(score) in (2, 3) else (score, None)
+    reward, parts = values[:2]
+    verdicts = checked_verdicts(values[2], "verdicts") if len(values) > 2 else ()
     if parts is None:
-        return _number(reward, "reward"), None
+        return CheckedScore(_number(reward, "reward"), None, verdicts)
     if not isinstance(parts, Mapping):
         raise TypeError(f"returned {_name(parts)} as parts; it must return {_EXPECTED}")
     if len(parts) > _PARTS:
@@ -67,12 +89,12 @@ def typed_score(score: object) -> Checked:
     for given, value in parts.items():
         name = one_line(given, _PART_NAME)
         named[name] = _number(value, f"part {name!r}")
-    return _number(reward, "reward"), named
+    return CheckedScore(_number(reward, "reward"), named, verdicts)
 
 
-def infinite_number(score: Checked) -> str | None:
+def infinite_number(score: CheckedScore) -> str | None:
     """Describe the first NaN or infinite number of a score; None if all are finite."""
-    reward, parts = score
+    reward, parts, _ = score
     for name, value in {"reward": reward, **(parts or {})}.items():
         if not math.isfinite(value):
             return f"returned {value} as {name}; it must return {_EXPECTED}"

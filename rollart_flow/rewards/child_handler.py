@@ -1,8 +1,8 @@
 """The child-process side of a plain reward function; the parent side is `rewards.score`.
 
-A request is {"function": reference, "trajectory": base64}; the answer is [reward, parts], which may
-hold numbers that are not finite. Without a trajectory the handler only loads the function and
-answers null.
+A request is {"function": reference, "trajectory": base64}; the answer is [reward, parts,
+verdicts], whose first two may hold numbers that are not finite. Without a trajectory the handler
+only loads the function and answers null.
 """
 
 import base64
@@ -22,7 +22,7 @@ class RewardHandler:
         self._functions: dict[str, Any] = {}
 
     def __call__(self, request: Mapping[str, Any]) -> object:
-        """Return (reward, parts or None) of a trajectory, or None if the request has none."""
+        """Return the score of a trajectory as a list, or None if the request has none."""
         where = request["function"]
         key = repr(where)
         if key not in self._functions:
@@ -33,4 +33,5 @@ class RewardHandler:
         score = self._functions[key](trajectory)
         if inspect.isawaitable(score):
             raise TypeError("a plain function returned an awaitable; write it as async def")
-        return typed_score(score)
+        reward, parts, verdicts = typed_score(score)
+        return [reward, parts, [verdict.as_json() for verdict in verdicts]]

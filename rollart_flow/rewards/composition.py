@@ -14,7 +14,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from rollart_flow.errors import (
@@ -23,11 +23,11 @@ from rollart_flow.errors import (
     RewardTimeoutError,
     SettingsError,
 )
-from rollart_flow.rewards.base import Checked, RewardFunction, Score, finite, typed_score
+from rollart_flow.rewards.base import CheckedScore, RewardFunction, Score, finite, typed_score
 from rollart_flow.types import Trajectory
 
-Call = Callable[[RewardFunction, Trajectory], Awaitable[Checked]]
-"""A function that calls a reward function on a trajectory and returns (reward, parts or None)."""
+Call = Callable[[RewardFunction, Trajectory], Awaitable[CheckedScore]]
+"""A function that calls a reward function on a trajectory and returns its score."""
 
 
 class Combined(ABC):
@@ -57,7 +57,7 @@ def single_functions(function: RewardFunction) -> Iterator[RewardFunction]:
         yield function
 
 
-async def call_here(function: RewardFunction, trajectory: Trajectory) -> Checked:
+async def call_here(function: RewardFunction, trajectory: Trajectory) -> CheckedScore:
     """Call a function in this process and event loop.
 
     Raises:
@@ -93,8 +93,7 @@ class PerDomain(Combined):
 
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
         function = self.own.get(trajectory.domain, self.default)
-        reward, parts = await call(function, trajectory)
-        return reward if parts is None else (reward, parts)
+        return (await call(function, trajectory)).value
 
 
 OUTCOME, PROCESS = "outcome", "process"
@@ -157,16 +156,18 @@ class Composition(Combined):
         return self.outcome, *(part.fn for part in self.process)
 
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
-        value, inner = await call(self.outcome, trajectory)
+        value, inner, given = await call(self.outcome, trajectory)
         stored = {OUTCOME: finite(value, f"part {OUTCOME!r}"), **_prefixed(OUTCOME, inner)}
+        verdicts = [replace(each, key=f"{OUTCOME}.{each.key}") for each in given]
         total = 0.0
         for part in self.process:
-            value, inner = await _asked(part, trajectory, call)
+            value, inner, given = await _asked(part, trajectory, call)
             counted = _clip(part.weight * finite(value, f"part {part.name!r}"), part.cap)
             stored |= {part.name: counted, **_prefixed(part.name, inner)}
+            verdicts += [replace(each, key=f"{part.name}.{each.key}") for each in given]
             total += counted
         stored[PROCESS] = _clip(total, self.total_cap)
-        return stored[OUTCOME] + stored[PROCESS], stored
+        return CheckedScore(stored[OUTCOME] + stored[PROCESS], stored, tuple(verdicts)).value
 
 
 def compose(
@@ -192,7 +193,7 @@ def compose(
     return Composition(outcome, process, total_cap, gap)
 
 
-async def _asked(part: Part, trajectory: Trajectory, call: Call) -> Checked:
+async def _asked(part: Part, trajectory: Trajectory, call: Call) -> CheckedScore:
     try:
         return await call(part.fn, trajectory)
     except (RewardTimeoutError, RewardNotFiniteError) as error:

@@ -22,11 +22,13 @@ from rollart_flow.errors import RewardFailedError, SettingsError
 from rollart_flow.rewards.base import Score
 from rollart_flow.rewards.completions import ChatCompletions, Completes
 from rollart_flow.rewards.text import answer_of, check_inside
+from rollart_flow.text import one_line
 from rollart_flow.types import Trajectory
+from rollart_flow.types.verdicts import Verdict, VerdictKind
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class JudgeReply:
     """One reply of a judge."""
 
     key: str
@@ -59,7 +61,7 @@ class Judgements:
             raise SettingsError(f"judge: size of the cache is {size}; it must be at least 1")
         self._folder = None if folder is None else Path(folder)
         self._size = size
-        self._newest: OrderedDict[str, Judgement] = OrderedDict()
+        self._newest: OrderedDict[str, JudgeReply] = OrderedDict()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __reduce__(self) -> tuple[type["Judgements"], tuple[Path | None, int]]:
@@ -76,13 +78,13 @@ class Judgements:
         """
         return self._turns.setdefault(key, asyncio.Lock())
 
-    def get(self, key: str) -> Judgement | None:
+    def get(self, key: str) -> JudgeReply | None:
         found = self._newest.get(key) or self._read(key)
         if found is not None:
             self._remember(found)
         return found
 
-    def put(self, judgement: Judgement) -> None:
+    def put(self, judgement: JudgeReply) -> None:
         """Store a judgement under its key; OSError if the folder cannot be written."""
         self._remember(judgement)
         if self._folder is None:
@@ -97,17 +99,17 @@ class Judgements:
             os.unlink(temporary)
             raise
 
-    def _remember(self, judgement: Judgement) -> None:
+    def _remember(self, judgement: JudgeReply) -> None:
         self._newest[judgement.key] = judgement
         self._newest.move_to_end(judgement.key)
         if len(self._newest) > self._size:
             self._newest.popitem(last=False)
 
-    def _read(self, key: str) -> Judgement | None:
+    def _read(self, key: str) -> JudgeReply | None:
         if self._folder is None:
             return None
         try:
-            found = Judgement(**json.loads(self._file(self._folder, key).read_bytes()))
+            found = JudgeReply(**json.loads(self._file(self._folder, key).read_bytes()))
             good = found.key == key and math.isfinite(found.score)
         except (OSError, ValueError, TypeError):  # absent, torn, or not a judgement
             return None
@@ -128,7 +130,7 @@ How good is the answer?"""
 _FORM = (
     "\n\nEnd with one line of the form `Score: N`, where N is a number from {low:g} to {high:g}."
 )
-_FIELD = re.compile(r"\{(task|answer|transcript)\}")
+_FIELD = re.compile(r"\{(task|answer|transcript|diff|suspicions)\}")
 _SCORE = re.compile(r"(?:score\s*:\s*)?([+-]?\d{1,9}(?:\.\d{1,9})?)\.?", re.IGNORECASE)
 _SHOWN_CHARACTERS = 80
 
@@ -154,11 +156,13 @@ class Judge:
     """Name of the environment variable with the API key, in the processes that score."""
     prompt: str = PROMPT
     """Prompt template: {task} is the task's JSON payload, {answer} the last action, {transcript}
-    all turns."""
+    all turns, {diff} the change of files, {suspicions} what the environment noticed."""
     inside: str = ""
     """Part of the last action that is the answer, as in `exact`."""
     low: float = 0.0
     high: float = 1.0
+    explain: bool = False
+    """Whether the reply is the message of a verdict with the key "judge"."""
     cache: Judgements = field(default_factory=Judgements, compare=False)
 
     def __post_init__(self, url: str, model: str, key_variable: str) -> None:
@@ -180,6 +184,16 @@ class Judge:
         answer = answer_of(trajectory, self.inside)
         if answer is None:
             return self.low
+        reply = await self._replied(trajectory, answer)
+        if not self.explain:
+            return reply.score
+        said = Verdict(
+            key="judge", kind=VerdictKind.REWARD, value=reply.score, message=one_line(reply.reply)
+        )
+        return reply.score, None, (said,)
+
+    async def _replied(self, trajectory: Trajectory, answer: str) -> JudgeReply:
+        """Return the reply about an answer, from the cache if it is there."""
         prompt = self._asked(trajectory, answer)
         assert self.through is not None
         key = content_key(self.through.model, prompt)
@@ -187,16 +201,22 @@ class Judge:
             judgement = self.cache.get(key)
             if judgement is None:
                 reply = await self.through.complete(prompt)
-                judgement = Judgement(key, self.through.model, self._score(reply), reply)
+                judgement = JudgeReply(key, self.through.model, self._score(reply), reply)
                 self.cache.put(judgement)
-        return judgement.score
+        return judgement
 
     def _asked(self, trajectory: Trajectory, answer: str) -> str:
         turns = "\n".join(
             f"<observation>{turn.observation}</observation>\n<action>{turn.action}</action>"
             for turn in trajectory.turns
         )
-        texts = {"task": trajectory.task, "answer": answer, "transcript": turns}
+        texts = {
+            "task": trajectory.task,
+            "answer": answer,
+            "transcript": turns,
+            "diff": trajectory.diff or "",
+            "suspicions": "\n".join(trajectory.suspicions or ()),
+        }
         filled = _FIELD.sub(lambda match: texts[match[1]], self.prompt)
         return filled + _FORM.format(low=self.low, high=self.high)
 

@@ -42,7 +42,7 @@ class Majority(Combined):
     async def combine(self, trajectory: Trajectory, call: Call) -> Score:
         votes = {"passed": 0, "failed": 0}
         while max(votes.values()) <= self.k // 2:
-            value, _ = await call(self.fn, trajectory)
+            value, *_ = await call(self.fn, trajectory)
             votes["passed" if finite(value, "majority") >= self.threshold else "failed"] += 1
         return float(votes["passed"] > votes["failed"]), votes
 

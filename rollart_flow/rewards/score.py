@@ -27,7 +27,7 @@ from rollart_flow.isolation.child import error_line
 from rollart_flow.isolation.references import reference
 from rollart_flow.isolation.thread import CallThread
 from rollart_flow.rewards.base import (
-    Checked,
+    CheckedScore,
     RewardFunction,
     as_remote,
     environment_reward,
@@ -45,14 +45,17 @@ from rollart_flow.rewards.processes import Deadline, Processes
 from rollart_flow.secret import masked, variables_in
 from rollart_flow.text import one_line
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
+from rollart_flow.types.trajectories import unscored
+from rollart_flow.types.verdicts import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ScoreResult:
     """The result of a reward function: a reward, or the reason of its failure."""
 
     reward: float | None = None
     parts: Mapping[str, float] | None = None
+    verdicts: tuple[Verdict, ...] = ()
     reason: Reason | None = None
     error: str | None = None
 
@@ -94,13 +97,18 @@ class Scorer:
             return trajectory
         found = await self.verdict(trajectory, timeout_s)
         if found.reason is None:
-            parts, now = found.parts, datetime.now(UTC)
-            return replace(trajectory, reward=found.reward, reward_parts=parts, scored_at=now)
+            return replace(
+                trajectory,
+                reward=found.reward,
+                reward_parts=found.parts,
+                scored_at=datetime.now(UTC),
+                reward_verdicts=found.verdicts or None,
+            )
         outcome = Outcome.TIMED_OUT if found.reason is Reason.REWARD_TIMEOUT else Outcome.FAILED
-        unscored = replace(trajectory, reward=None, reward_parts=None, scored_at=None)
-        return replace(unscored, outcome=outcome, reason=found.reason, error=found.error)
+        failed = unscored(trajectory)
+        return replace(failed, outcome=outcome, reason=found.reason, error=found.error)
 
-    async def verdict(self, trajectory: Trajectory, timeout_s: float) -> Verdict:
+    async def verdict(self, trajectory: Trajectory, timeout_s: float) -> ScoreResult:
         """Return the function's result for a completed or truncated trajectory."""
         try:
             async with asyncio.timeout(timeout_s) as limit:
@@ -117,7 +125,7 @@ class Scorer:
             return self._none(_reason(error), masked(said))
         if (infinite := infinite_number(score)) is not None:
             return self._none(Reason.REWARD_NOT_FINITE, infinite)
-        return Verdict(*score)
+        return ScoreResult(*score)
 
     async def warm(self, count: int) -> None:
         """Prepare remote functions, and processes for plain ones, for `count` concurrent calls."""
@@ -138,7 +146,7 @@ class Scorer:
 
     async def _call(
         self, deadline: Deadline, function: RewardFunction, trajectory: Trajectory
-    ) -> Checked:
+    ) -> CheckedScore:
         if isinstance(function, Combined):
             call = partial(self._call, deadline)
             return typed_score(await function.combine(trajectory, call))
@@ -161,9 +169,9 @@ class Scorer:
         self._threads.append(thread)  # not after a timeout, when the call still occupies it
         return score
 
-    def _none(self, reason: Reason, error: str) -> Verdict:
+    def _none(self, reason: Reason, error: str) -> ScoreResult:
         said = f"reward function {name_of(self._function)}: {error}"
-        return Verdict(reason=reason, error=one_line(said))
+        return ScoreResult(reason=reason, error=one_line(said))
 
 
 def _runs_in_a_process(function: RewardFunction) -> bool:

@@ -19,6 +19,7 @@ from fractions import Fraction
 
 from rollart_flow.errors import RewardFailedError, SettingsError
 from rollart_flow.types import Trajectory
+from rollart_flow.types.messages import Role
 
 BOXED = r"\boxed"
 r"""Value of `inside` that selects the content of the last `\boxed{...}`."""
@@ -38,14 +39,31 @@ def check_inside(rule: str, inside: str) -> None:
 def answer_of(trajectory: Trajectory, inside: str = "") -> str | None:
     """Return the text of the last action, or its last marked part; None if there is none.
 
-    `inside` is empty for the whole action, `BOXED`, or the name of a tag: `<name>...</name>`.
+    Of a conversation, the last action is that of the last turn in whatever branch, without its
+    thinking and its calls. `inside` is empty for the whole action, `BOXED`, or the name of a tag:
+    `<name>...</name>`.
     """
     if not trajectory.turns:
         return None
-    action = trajectory.turns[-1].action
+    action = _last_said(trajectory.messages) or trajectory.turns[-1].action
     if not inside:
         return action
     return last_boxed(action) if inside == BOXED else last_tagged(action, inside)
+
+
+def marked(answer: str, inside: str = "") -> str:
+    """Return an action from which `answer_of` takes this answer."""
+    if not inside:
+        return answer
+    return f"{BOXED}{{{answer}}}" if inside == BOXED else f"<{inside}>{answer}</{inside}>"
+
+
+def _last_said(messages: str | None) -> str:
+    """Return the text of the last action of a stored conversation; empty if it has none."""
+    forms = () if messages is None else reversed(json.loads(messages))
+    said = next((form for form in forms if form["role"] == Role.ASSISTANT), None)
+    content = "" if said is None else said.get("content")
+    return content if isinstance(content, str) else ""
 
 
 def last_boxed(text: str) -> str | None:

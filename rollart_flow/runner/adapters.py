@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rollart_flow.store import Run
 
 
-def keep_adapter(pipeline: Pipeline, uri: str) -> None:
+def copy_adapter(pipeline: Pipeline, uri: str) -> None:
     """Copy a pipeline's adapter, if it has one, into its run; the run must have its policy.
 
     Raises:
@@ -44,7 +44,7 @@ def keep_adapter(pipeline: Pipeline, uri: str) -> None:
             raise SettingsError(f"lora: {adapter.folder!r} was changed meanwhile; start again")
 
 
-def kept_adapter(run: Run, node: str) -> Adapter | None:
+def stored_adapter(run: Run, node: str) -> Adapter | None:
     """Return the adapter that a node of a run sampled its tokens with, or None without one.
 
     Raises:

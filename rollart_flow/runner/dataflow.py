@@ -190,6 +190,11 @@ class Dataflow:
                 domain.name: node.attempt_limits(domain, self._pipeline.policy)
                 for domain in domains
             },
+            agents={
+                domain.name: agent
+                for domain in domains
+                if (agent := node.agent_in(domain.name)) is not None
+            },
             policy_folder=policy_uri(self._uri),
             engines=engines,
             hw_affinity=affinity,
@@ -198,6 +203,8 @@ class Dataflow:
             coordinator=coordinator,
             isolated=self._processes.executor.isolates,
             source=self._source,
+            sandboxes=self._processes.sandboxes,
+            sandbox=self._pipeline.rollout.sandboxes.sandbox or "",
         )
 
 

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
-from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RunFailedError, SettingsError, StoreError
 from rollart_flow.models.policy import Policy
 from rollart_flow.models.version_zero import materialize
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
-from rollart_flow.runner.adapters import keep_adapter
+from rollart_flow.runner.adapters import copy_adapter
 from rollart_flow.runner.executors import DEFAULT, executor_for
+from rollart_flow.runner.fork_start import ForkStart
 from rollart_flow.runner.retrain import bring_to, check_version, stored_pipeline, stored_trainer
 from rollart_flow.runner.runs import REFUSALS, RunResult, drive
 from rollart_flow.runner.setup import create_run, publish_start, removed_if_refused
@@ -33,9 +31,6 @@ from rollart_flow.store.lease_file import Tenure
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
 from rollart_flow.trainers.checkpoint.retention import checkpoint_folder
 from rollart_flow.weights.folder_store import local_path, made
-
-if TYPE_CHECKING:
-    from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
 
 _TOKENIZER = "tokenizer.json"
 _MAY_DIFFER = ("max_position_embeddings", "initializer_range")
@@ -165,35 +160,25 @@ def _start_from(
     from rollart_flow.trainers.checkpoint.checkpoint import write_checkpoint
 
     on_progress(Progress.phase(f"reading version {version} of {parent.info.name}"))
-    trainer = stored_trainer(parent, stored_pipeline(parent))
+    theirs = stored_pipeline(parent)
+    trainer = stored_trainer(parent, theirs)
     for again in bring_to(parent, trainer, version, on_progress):
         if not again.same_weights:
             raise RunFailedError(
                 f"version {version} cannot be recomputed: step {again.step}: {again.difference}"
             )
-    theirs = local_path(policy_uri(parent.uri))
+    start = ForkStart(trainer, theirs, pipeline)
+    parents = local_path(policy_uri(parent.uri))
     with made(policy_uri(uri)) as folder:
-        save_folder(folder, read_config(theirs), trainer.weights(), tokenizer_files(theirs))
-    if version:
-        checkpoint = _begun_anew(trainer.snapshot(), pipeline.train.algorithm)
-        with made(checkpoint_folder(checkpoints_uri(uri), version)) as folder:
-            write_checkpoint(folder, checkpoint)
-    keep_adapter(pipeline, uri)
+        weights = start.policy(parents)
+        save_folder(folder, read_config(parents), weights, tokenizer_files(parents))
+    copy_adapter(pipeline, uri)
     writer = RunWriter.open(uri, tenure)
-    publish_start(pipeline, uri, writer, version, checkpoint=version > 0)
-
-
-def _begun_anew(found: Checkpoint, algorithm: Algorithm) -> Checkpoint:
-    """Convert a parent's checkpoint to one for the fork's algorithm.
-
-    The checkpoint's weights become the reference policy of the fork. If the algorithm needs a
-    critic that the parent did not have, the critic starts with fresh weights.
-    """
-    from rollart_flow.trainers.step.critic import fresh_head
-    from rollart_flow.trainers.step.reference import REFERENCE
-    from rollart_flow.weights.fingerprint import fingerprint
-
-    state = {k: tensor for k, tensor in found.state.items() if not k.endswith(f"/{REFERENCE}")}
-    if algorithm.critic is not None:
-        state = {**fresh_head(found.model["hidden_size"]), **state}
-    return replace(found, reference=fingerprint(found.weights), state=state)
+    if not version:
+        publish_start(uri, writer, version, checkpoint=False)
+        return
+    checkpoint = start.checkpoint(local_path(policy_uri(uri)))
+    with made(checkpoint_folder(checkpoints_uri(uri), version)) as folder:
+        write_checkpoint(folder, checkpoint)
+    tensors = None if start.adapter is None else checkpoint.weights
+    publish_start(uri, writer, version, tensors, start.adapter, checkpoint=True)

@@ -16,13 +16,15 @@ from rollart_flow.operators.buffer import BufferActor
 from rollart_flow.operators.buffer_writer import BufferWriterActor
 from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.recovery import RecoveredRun
+from rollart_flow.operators.sandboxes import SandboxWorker
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources import Placement, Remote, TypedCluster
 from rollart_flow.resources.blocking import report_for
 from rollart_flow.resources.local import wait
 from rollart_flow.runner.bindings import record_bindings
 from rollart_flow.runner.executors import Executor
-from rollart_flow.runner.placement import place_workers
+from rollart_flow.runner.placement import Placed, place_workers
+from rollart_flow.runner.sandboxes import end_sandboxes, start_sandboxes
 from rollart_flow.runner.settings import (
     buffer_settings,
     coordinator_settings,
@@ -56,6 +58,8 @@ class RunProcesses:
     engines: TypedCluster[EngineWorker]
     trainers: TypedCluster[TrainWorker]
     evaluators: TypedCluster[EngineWorker] | None
+    sandboxes: TypedCluster[SandboxWorker] | None
+    """Pools of boxes; None if no domain opens boxes."""
     recovered: RecoveredRun
     affinity: dict[str, str] | Literal["auto"]
     """Resource class by domain, or "auto" if profilers determine it."""
@@ -121,9 +125,14 @@ class RunProcesses:
         ]
         self.buffer.call.report.start(crashes)
 
+    def end_sandboxes(self, limit_s: float) -> None:
+        """End all boxes and commit their rows, as far as the pools answer in time."""
+        if self.sandboxes is not None:
+            end_sandboxes(self.sandboxes, limit_s)
+
     def shutdown(self) -> None:
         """End every process; all data of the run is already committed."""
-        for cluster in (self.engines, self.trainers, self.evaluators):
+        for cluster in (self.sandboxes, self.engines, self.trainers, self.evaluators):
             if cluster is not None:
                 cluster.shutdown()
         self.coordinator.kill()
@@ -161,16 +170,22 @@ def start_processes(
         for writer in writers:
             started.callback(writer.kill)
         recovering = buffer.call.start.start()
-        trainers, engines, evaluators = _start_clusters(executor, pipeline, uri, weights, started)
+        placed = place_workers(pipeline, executor.resources())
+        trainers, engines, evaluators = _start_clusters(
+            executor, pipeline, uri, weights, placed, started
+        )
         control = coordinator_settings(
             pipeline, uri, weights, nodes_may_join=executor.nodes_may_join
         )
+        sandboxes = start_sandboxes(executor, pipeline, uri, buffer, placed.sandboxes)
+        if sandboxes is not None:
+            started.callback(sandboxes.shutdown)
         coordinator = executor.start(CoordinatorActor)(control, buffer, engines)
         started.callback(coordinator.kill)
         recovered = wait(recovering, "BufferActor.start")
         if not in_turns(trainers):
             gather_trainers(trainers, uri)
-        fallbacks = record_bindings(buffer, [engines, trainers, evaluators])
+        fallbacks = record_bindings(buffer, [engines, trainers, evaluators, sandboxes])
         if in_turns(trainers):  # a resumed trainer may recompute steps before the engines serve
             engines.call.release()
         started.pop_all()
@@ -182,6 +197,7 @@ def start_processes(
         engines=engines,
         trainers=trainers,
         evaluators=evaluators,
+        sandboxes=sandboxes,
         recovered=recovered,
         affinity=_affinity(pipeline, engines),
         fallbacks=tuple((event.subject, str(event.detail["granted"])) for event in fallbacks),
@@ -206,10 +222,14 @@ def _start_servers(
 
 
 def _start_clusters(
-    executor: Executor, pipeline: Pipeline, uri: str, weights: str, started: ExitStack
+    executor: Executor,
+    pipeline: Pipeline,
+    uri: str,
+    weights: str,
+    placed: Placed,
+    started: ExitStack,
 ) -> tuple[TypedCluster[TrainWorker], _Engines, _Engines | None]:
-    """Place and start the workers; return the trainers, engines, and evaluators, if any."""
-    placed = place_workers(pipeline, executor.resources())
+    """Start the workers; return the trainers, engines, and evaluators, if any."""
     classes = ({p.granted for p in of} for of in (placed.training, placed.engines))
     transport_of(pipeline.train.weights).check_placed(*classes)
     trainers = start_trainers(executor, pipeline, uri, weights, placed.training)

@@ -11,12 +11,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 import pyarrow as pa
 
 from rollart_flow.errors import RunFailedError, SettingsError
+from rollart_flow.models.repositories import standing_in
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.rows import to_ipc
@@ -70,12 +72,15 @@ class Retrained:
 def stored_pipeline(run: Run) -> Pipeline:
     """Load the pipeline that a run was created with, with its overrides applied.
 
+    A pretrained model that is not on this machine is the one in the run's folder.
+
     Raises:
         StoreError, PipelineError: the pipeline is not stored, or cannot be built on this machine.
     """
     overrides = {key: str(value) for key, value in run.info.overrides.items()}
     path = local_file(pipeline_uri(run.uri))
-    return load_source(read_pipeline(run.uri), path, overrides).pipeline
+    with standing_in(Path(local_path(policy_uri(run.uri)))):
+        return load_source(read_pipeline(run.uri), path, overrides).pipeline
 
 
 def stored_trainer(run: Run, pipeline: Pipeline, threads: int | None = None) -> Trainer:

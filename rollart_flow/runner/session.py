@@ -15,20 +15,27 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import nullcontext
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
 from rollart_flow.blocked import blocking
-from rollart_flow.errors import RollartError, RunFailedError
+from rollart_flow.errors import ClusterLostError, RollartError, RunFailedError
 from rollart_flow.operators.train import Trained
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources.blocking import driver_waits
 from rollart_flow.resources.local import wait
-from rollart_flow.resources.reasons import failures, is_ours, reason
+from rollart_flow.resources.reasons import failures
 from rollart_flow.retries import unrepeated
 from rollart_flow.runner.dataflow import Dataflow, Stream
 from rollart_flow.runner.executors import Executor
+from rollart_flow.runner.messages import (
+    Ended,
+    Messages,
+    as_run_failure,
+    cluster_lost,
+    follow,
+    watch_for_failure,
+)
 from rollart_flow.runner.processes import RunProcesses, start_processes
 from rollart_flow.runner.retrain import catch_up
 from rollart_flow.runner.signals import interrupt_deferred, terminable
@@ -51,14 +58,6 @@ in between."""
 _CONSUMER = "consumer"
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """Message that a stream has ended or failed."""
-
-    stream: str
-    error: Exception | None = None
-
-
 class Session:
     """Session that drives the streams of one run to their end."""
 
@@ -77,7 +76,7 @@ class Session:
         self._source = source
         self._lease = lease
         self._on_progress = on_progress
-        self._messages: SimpleQueue[Any] = SimpleQueue()
+        self._messages: Messages = SimpleQueue()
         self._processes: RunProcesses | None = None
         self._running_streams: list[Future[None]] = []
         self._restarts = 0
@@ -107,7 +106,7 @@ class Session:
             status, error = RunStatus.INTERRUPTED, None
             raise
         except failures(RollartError) as raised:
-            failure = _as_run_failure("run", raised)
+            failure = as_run_failure("run", raised)
             error = str(failure)
             if failure is raised:
                 raise
@@ -118,7 +117,7 @@ class Session:
                     self._end(self._processes, status, error)
             except failures(RollartError) as unrecorded:
                 if status is RunStatus.FINISHED:
-                    raise _as_run_failure("run", unrecorded) from unrecorded
+                    raise as_run_failure("run", unrecorded) from unrecorded
                 # The original error says more; the run reads as interrupted.
             finally:
                 self._shut_down()
@@ -149,6 +148,10 @@ class Session:
             catch_up(self._uri, processes, self._on_progress, accept_divergence=accept_divergence)
             processes.begin()
             self._drive(processes)
+        except ClusterLostError:
+            self._processes = None  # none of them can be called any more, or ended
+            self._executor.abandon()
+            raise
         except failures(RollartError):
             died = processes.dead()
             if not died or self._restarts == RESTARTS:
@@ -167,6 +170,7 @@ class Session:
         """Record how the run ended, through the buffer's writer if the buffer answers."""
         finished = status is RunStatus.FINISHED
         if processes is not None:
+            processes.end_sandboxes(_CLOSE_S)
             closing = processes.buffer.call.close.start(status, error)
             try:
                 wait(closing, "BufferActor.close", None if finished else _CLOSE_S)
@@ -191,13 +195,14 @@ class Session:
         self._running_streams = running = []
         try:
             self._lease.on_lost(lambda said: self._messages.put(RunFailedError(said)))
+            self._executor.on_lost(lambda said: self._messages.put(cluster_lost(said, self._uri)))
             with interrupt_deferred():
                 for name, stream in named.items():
-                    running.append(threads.submit(_follow, name, stream, self._messages))
-                running.append(threads.submit(_watch_for_failure, processes, self._messages))
+                    running.append(threads.submit(follow, name, stream, self._messages))
+                running.append(threads.submit(watch_for_failure, processes, self._messages))
 
             def consume(stream: Stream) -> None:
-                running.append(threads.submit(_follow, _CONSUMER, stream, self._messages))
+                running.append(threads.submit(follow, _CONSUMER, stream, self._messages))
 
             self._wait(set(named), consume)
         finally:
@@ -217,7 +222,7 @@ class Session:
                 message = self._messages.get()
             if isinstance(message, RunFailedError):
                 raise message
-            if not isinstance(message, _Ended):
+            if not isinstance(message, Ended):
                 self._show(*message)
             elif message.error is not None:
                 consume(self._other_consumer(message.stream, message.error))
@@ -236,7 +241,7 @@ class Session:
         died = processes.dead() if stream == _CONSUMER else ()
         alone = only_trainer_died(processes, pipeline, died)
         if not alone or self._restarts == RESTARTS:
-            raise _as_run_failure(stream, error) from error
+            raise as_run_failure(stream, error) from error
         self._restarts += 1
         self._on_progress(Progress.note(f"{', '.join(died)} died; the trainer starts again"))
         processes.report_restarted(died)
@@ -266,31 +271,3 @@ class Session:
                 self._on_progress(Progress.note(f"step {item.row['step']} was skipped: {why}"))
         elif stream == "evaluation":
             self._on_progress(Progress.evaluation(item))
-
-
-def _follow(name: str, stream: Stream, messages: SimpleQueue[Any]) -> None:
-    """Run one stream in this thread, and send a message when it ends or fails."""
-    error: Exception | None = None
-    try:
-        for item in stream():
-            messages.put((name, item))
-    except Exception as raised:  # noqa: BLE001  crosses a thread: raised again in the main one
-        error = raised
-    messages.put(_Ended(name, error))
-
-
-def _watch_for_failure(processes: RunProcesses, messages: SimpleQueue[Any]) -> None:
-    try:
-        failure = processes.coordinator.call.failed()
-    except failures() as error:
-        failure = f"the coordinator died: {reason(error)}"
-    if failure is not None:
-        messages.put(RunFailedError(failure))
-
-
-def _as_run_failure(stream: str, error: BaseException) -> RunFailedError:
-    """Convert an error to a RunFailedError; the message of a foreign error names its stream."""
-    if isinstance(error, RunFailedError):
-        return error
-    said = reason(error)
-    return RunFailedError(said if is_ours(error) else f"{stream}: {type(error).__name__}: {said}")

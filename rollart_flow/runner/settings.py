@@ -22,6 +22,7 @@ from rollart_flow.trainers.registry import trainer_capabilities
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.types import Sampling
 from rollart_flow.weights.folder_store import local_path
+from rollart_flow.weights.registry import transport_of
 
 CONCURRENT_CALLS = 10_000
 """Concurrent calls of an asynchronous actor; the number is large since long reads wait in it."""
@@ -74,7 +75,8 @@ def coordinator_settings(
         sources=tasks.sources,
         task_seed=tasks.seed,
         task_weights=dict(tasks.weights) if tasks.weights else None,
-        domains=tasks.domain_names,
+        domains=tasks.domains,
+        admitted=tasks.admitted,
         curriculum=tasks.curriculum,
         rollout=RolloutSettings(
             batch_size=buffer.batch_size,
@@ -106,8 +108,28 @@ def rank_settings(pipeline: Pipeline, uri: str | None = None) -> RankSettings:
         dtype=policy.computes_in if mixed else "float32",
         seed=pipeline.seed,
         implementation=policy.implementation,
+        adapter_base=_adapter_base(pipeline, uri),
         packed=uri is None or _packs_rows(Run(uri)),
     )
+
+
+def _adapter_base(pipeline: Pipeline, uri: str | None) -> int | None:
+    """Return the version over which a run publishes adapters, or None if it merges them: in steps
+    that an earlier version recorded, and for a trainer whose GPU sends weights to the engines."""
+    if transport_of(pipeline.train.weight_store).capabilities.sends:
+        return None
+    return 0 if uri is None else adapter_base(Run(uri))
+
+
+def adapter_base(run: Run) -> int | None:
+    """Return the version over which a run's adapters are; None if it publishes them merged."""
+    start = run.info.parent.step if run.info.parent is not None else 0
+    columns = run.weights.select("policy_version", "base_version").collect()
+    base = dict(columns.iter_rows())
+    if any(base[version] is None for version in base if version > start):
+        return None
+    own = base.get(start)
+    return start if own is None else int(own)
 
 
 def _packs_rows(run: Run) -> bool:
@@ -117,6 +139,8 @@ def _packs_rows(run: Run) -> bool:
 
 def engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
     """Return the arguments of an `EngineWorker`; `weights` names the weight store to read from."""
+    trainer = pipeline.train.trainer
+    alone = trainer.lora is not None and _adapter_base(pipeline, uri) is not None
     return {
         "run": uri,
         "policy": pipeline.policy,
@@ -124,6 +148,7 @@ def engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, An
         "weights": weights,
         "weights_uri": weights_uri(uri),
         "seed": pipeline.seed,
+        "lora_rank": trainer.lora_rank if alone else 0,
     }
 
 

@@ -4,10 +4,13 @@ The folder is complete once it has the version that the run starts from; until t
 processes do not start. `complete_run` repeats a setup that was interrupted.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -18,7 +21,8 @@ from rollart_flow.operators.train import weights_table
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.resources.blocking import driver_waits
 from rollart_flow.rows import events_table
-from rollart_flow.runner.adapters import keep_adapter
+from rollart_flow.runner.adapters import copy_adapter
+from rollart_flow.runner.admissions import usable_admissions
 from rollart_flow.runner.trust import trust
 from rollart_flow.store import Parent, Run, RunInfo, RunStatus, RunWriter, files, new_run_uri
 from rollart_flow.store.cache import local_file
@@ -37,6 +41,11 @@ from rollart_flow.types import Event, EventKind
 from rollart_flow.weights import stored_weights
 from rollart_flow.weights.atomic import clear_leftovers, remove_folder
 from rollart_flow.weights.folder_store import local_path, made
+
+if TYPE_CHECKING:
+    import torch
+
+    from rollart_flow.weights.base import AdapterEntry
 
 
 def free_name(pipeline: Pipeline, store: str | None) -> str:
@@ -65,6 +74,7 @@ def create_run(
 
     Raises:
         RunExistsError: the name is taken.
+        SettingsError: a domain needs admitted tasks, and has none.
         StoreError: the store cannot be written.
     """
     pipeline = loaded.pipeline
@@ -77,6 +87,7 @@ def create_run(
         overrides=dict(loaded.overrides),
         parent=parent,
     )
+    admissions = usable_admissions(pipeline, store, loaded.path)
     try:
         writer = RunWriter.create(uri, info)
     except RunExistsError as error:
@@ -88,7 +99,8 @@ def create_run(
             trust(uri)
         detail = {"pipeline": pipeline.name, "overrides": dict(loaded.overrides)}
         started = Event(EventKind.RUN, info.name, detail=detail)
-        writer.commit("events", events_table([(datetime.now(UTC), started)]))
+        began = {"events": events_table([(datetime.now(UTC), started)])}
+        writer.commit_many(began if admissions is None else {**began, "admissions": admissions})
         if parent is None:
             with Lease(uri), _recording_failure(writer):
                 _begin(pipeline, uri, writer, on_progress, isolated=isolated)
@@ -132,8 +144,8 @@ def _begin(
     on_progress(Progress.phase("making the initial policy", total_steps=pipeline.train.steps))
     with made(policy_uri(uri)) as folder, driver_waits(uri):
         _make_policy(pipeline, uri, folder, on_progress, isolated=isolated)
-    keep_adapter(pipeline, uri)
-    publish_start(pipeline, uri, writer, 0, checkpoint=False)
+    copy_adapter(pipeline, uri)
+    publish_start(uri, writer, 0, checkpoint=False)
 
 
 def complete_run(
@@ -190,12 +202,29 @@ def _make_policy(
 
 
 def publish_start(
-    pipeline: Pipeline, uri: str, writer: RunWriter, version: int, *, checkpoint: bool
+    uri: str,
+    writer: RunWriter,
+    version: int,
+    tensors: Mapping[str, torch.Tensor] | None = None,
+    adapter: AdapterEntry | None = None,
+    *,
+    checkpoint: bool,
 ) -> None:
-    """Publish the weights in the run's policy folder as the version that the run starts from."""
+    """Publish the version that a run starts from.
+
+    Args:
+        uri: address of the run.
+        writer: writer of the run.
+        version: number of the version.
+        tensors: its tensors; by default the weights in the run's policy folder.
+        adapter: the adapter whose matrices the tensors are; None for whole weights.
+        checkpoint: whether there is a checkpoint of the version.
+    """
     from rollart_flow.models.folder import load_folder
 
-    _, tensors = load_folder(local_path(policy_uri(uri)))
-    manifest = stored_weights(weights_uri(uri)).publish(version, tensors, lasting=True)
+    if tensors is None:
+        _, tensors = load_folder(local_path(policy_uri(uri)))
+    store = stored_weights(weights_uri(uri))
+    manifest = store.publish(version, tensors, adapter=adapter, lasting=True)
     row = weights_table(manifest, datetime.now(UTC), checkpoint=checkpoint)
     writer.commit("weights", row)

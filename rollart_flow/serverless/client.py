@@ -16,7 +16,7 @@ from rollart_flow.errors import (
     RollartError,
     ServerlessError,
 )
-from rollart_flow.rewards.base import Score
+from rollart_flow.rewards.base import CheckedScore, Score
 from rollart_flow.serverless.caller import Caller
 from rollart_flow.serverless.contract import Answer, CallFailure, decode, encode_call
 from rollart_flow.serverless.policy import CallPolicy
@@ -98,7 +98,8 @@ class ServerlessReward:
 
 def _score(answer: Answer) -> Score:
     if answer.reward is not None:
-        return answer.reward if answer.parts is None else (answer.reward, answer.parts)
+        parts = None if answer.parts is None else dict(answer.parts)
+        return CheckedScore(answer.reward, parts, answer.verdicts).value
     said = answer.error or f"the endpoint answered {answer.failure} without an error"
     match answer.failure:
         case CallFailure.LATE:

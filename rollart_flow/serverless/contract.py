@@ -2,12 +2,13 @@
 out.
 
     call    {"schema_version", "request_id", "limit_s", "trajectory"}
-    answer  {"schema_version", "request_id", "reward", "parts", "failure", "error"}
+    answer  {"schema_version", "request_id", "reward", "parts", "verdicts", "failure", "error"}
     warm    {"schema_version", "warm": true}; the answer is the same
 
-Times are RFC 3339 with an offset; non-finite numbers of an answer are encoded as text, so that
-every message is strict JSON. The request id is a function of the trajectory alone, so that a caller
-may repeat a call whose answer was lost (ROLLART section 5.1: a reward worker is a pure function).
+An answer without verdicts lacks that field. Times are RFC 3339 with an offset; non-finite numbers
+of an answer are encoded as text, so that every message is strict JSON. The request id is a function
+of the trajectory alone, so that a caller may repeat a call whose answer was lost (ROLLART section
+5.1: a reward worker is a pure function).
 
 Invariant: decoding returns a whole message of this version or raises `ContractError`.
 """
@@ -24,6 +25,7 @@ import msgspec
 from rollart_flow.errors import ContractError
 from rollart_flow.text import one_line, storable
 from rollart_flow.types import Trajectory
+from rollart_flow.types.verdicts import Verdict
 
 SCHEMA_VERSION: Literal[3] = 3
 """Version of calls and answers; both sides must have the same."""
@@ -64,16 +66,20 @@ class Answer:
     request_id: str
     reward: float | None = None
     parts: Mapping[str, float] | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    """Verdicts of the function; a message without this field has none."""
     failure: CallFailure | None = None
     error: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         parts = self.parts
+        verdicts = [verdict.as_json() for verdict in self.verdicts]
         return {
             "schema_version": SCHEMA_VERSION,
             "request_id": self.request_id,
             "reward": None if self.reward is None else _number_out(self.reward),
             "parts": parts and {storable(k): _number_out(v) for k, v in parts.items()},
+            **({"verdicts": verdicts} if verdicts else {}),
             "failure": self.failure,
             "error": self.error and one_line(self.error),
         }
@@ -85,7 +91,7 @@ class Answer:
         Raises ContractError unless every field has its type, and there is a reward or a failure.
         """
         try:
-            if missing := {field.name for field in fields(cls)} - message.keys():
+            if missing := {field.name for field in fields(cls)} - {"verdicts"} - message.keys():
                 raise msgspec.ValidationError(f"it has no field {min(missing)!r}")
             answer = msgspec.convert(message, cls, strict=False)  # numbers may be text
         except msgspec.ValidationError as error:

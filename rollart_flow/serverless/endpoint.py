@@ -114,7 +114,7 @@ class Endpoint:
         finally:
             self._places.release()
         if found.reason is None:
-            return Answer(call.request_id, found.reward, found.parts)
+            return Answer(call.request_id, found.reward, found.parts, found.verdicts)
         return Answer(call.request_id, failure=_FAILURES[found.reason], error=found.error)
 
     async def _place(self, until: float) -> bool:

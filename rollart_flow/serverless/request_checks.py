@@ -1,4 +1,4 @@
-"""What a reward server accepts: the checks of a request, and the time that a connection has.
+"""Checks of a request to a reward server, and the time that a connection has.
 
 A page in a browser of this machine can send requests to a server on loopback. Therefore a request
 must name JSON as its content, which a browser asks permission for first, and an address of the

@@ -32,6 +32,10 @@ class Blobs(ABC):
         """Write a blob under an unused name in one operation; a partial blob is removed."""
 
     @abstractmethod
+    def sync(self, names: Sequence[str]) -> None:
+        """Make blobs that another library wrote survive a power failure, with their folders."""
+
+    @abstractmethod
     def remove(self, name: str) -> None:
         """Remove a blob; a missing blob is not an error."""
 
@@ -86,7 +90,7 @@ class LocalBlobs(Blobs):
             if exclusive and isinstance(error, FileExistsError):
                 return False
             raise
-        _sync_folder(folder)
+        _sync_path(folder)
         return True
 
     def write_new(self, name: str, data: memoryview) -> None:
@@ -100,6 +104,15 @@ class LocalBlobs(Blobs):
             with suppress(OSError):
                 os.unlink(target)
             raise
+
+    def sync(self, names: Sequence[str]) -> None:
+        folders = {self._folder}
+        for name in names:
+            _sync_path(self._path(name))
+            while name := os.path.dirname(name):
+                folders.add(self._path(name))
+        for folder in sorted(folders, reverse=True):  # the inner ones first
+            _sync_path(folder)
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -136,9 +149,9 @@ def _sync(stream: BinaryIO) -> None:
         os.fsync(stream.fileno())
 
 
-def _sync_folder(folder: str) -> None:
+def _sync_path(path: str) -> None:
     if _syncs():
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

@@ -12,7 +12,7 @@ from rollart_flow.errors import DataFileNotFoundError, RollartError, StoreError
 from rollart_flow.schema import TABLES
 from rollart_flow.store import files
 from rollart_flow.store.layout import table_uri
-from rollart_flow.store.table import DataFile, data_files, open_table
+from rollart_flow.store.table import DataFile, data_files, find_table
 
 _MISSING = "is missing"
 
@@ -45,9 +45,9 @@ def check_files(run: str) -> None:
     """
     for table in TABLES:
         uri = table_uri(run, table)
-        found = _damaged(uri, data_files(open_table(run, table)))
+        found = _damaged(uri, _live_files(run, table))
         if found is not None:  # or it was merged meanwhile, and is not live any more
-            found = _damaged(uri, data_files(open_table(run, table)))
+            found = _damaged(uri, _live_files(run, table))
         if found is not None:
             name, said = found
             kind = DataFileNotFoundError if said == _MISSING else StoreError
@@ -56,6 +56,11 @@ def check_files(run: str) -> None:
                 f"remove it and give up its rows: python -c 'from deltalake import DeltaTable; "
                 f'DeltaTable("{uri}").repair()\''
             )
+
+
+def _live_files(run: str, table: str) -> list[DataFile]:
+    handle = find_table(run, table)
+    return [] if handle is None else data_files(handle)
 
 
 def _damaged(uri: str, live: list[DataFile]) -> tuple[str, str] | None:

@@ -19,7 +19,7 @@ _READ_RETRIES, _READ_RETRY_MS = 100, 60_000
 """Retry limits for polars, equal to those given to deltalake; the default of polars is two."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _UNUSABLE = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
-"""What deltalake would take for an encoded letter, a separator, or no address."""
+"""Characters that deltalake would take for an encoded letter, a separator, or no address."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
@@ -184,6 +184,16 @@ def write_new(uri: str, data: memoryview) -> None:
     folder, name = split(uri)
     with converting(f"cannot write {uri}"):
         blobs_at(folder).write_new(name, data)
+
+
+def sync(folder: str, *names: str) -> None:
+    """Make files that another library wrote in a folder survive a power failure.
+
+    Raises:
+        StoreError: a file is missing, or the disk fails.
+    """
+    with converting(f"cannot sync files of {folder}"):
+        blobs_at(folder).sync(names)
 
 
 def remove(uri: str) -> None:

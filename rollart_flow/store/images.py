@@ -71,7 +71,12 @@ def with_images(run: str, batch: pa.Table) -> pa.Table:
     if names is None or names.null_count == len(names):
         return batch
     wanted = pc.unique(pc.list_flatten(names)).to_pylist()
-    found = {_KEY + name.encode(): read_image(run, name).png for name in wanted}
+    return carrying(batch, (read_image(run, name) for name in wanted))
+
+
+def carrying(batch: pa.Table, images: Iterable[Image]) -> pa.Table:
+    """Return rows of `trajectories` with the files of images."""
+    found = {_KEY + image.image_id.encode(): image.png for image in images}
     return batch.replace_schema_metadata({**(batch.schema.metadata or {}), **found})
 
 

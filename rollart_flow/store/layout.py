@@ -8,6 +8,7 @@
                    policy/          the initial policy, a Hugging Face folder
                    adapter/         the LoRA adapter that it is evaluated with, if there is one
                    images/          images that environments showed, <SHA-256>.png, if there are any
+            admissions/             the Delta table of checks of tasks (`store.admissions`)
 
 A run needs nothing outside its folder, so the folder can be copied or moved.
 """
@@ -21,6 +22,8 @@ from rollart_flow.store.info import RunInfo, info_uri, read_info
 
 STORE_VARIABLE = "ROLLART_STORE"
 DEFAULT_STORE = "runs"
+ADMISSIONS = "admissions"
+"""Name of the table of checks of tasks in a store, which no run has."""
 
 
 def store_uri(store: str | os.PathLike[str] | None = None) -> str:
@@ -31,6 +34,11 @@ def store_uri(store: str | os.PathLike[str] | None = None) -> str:
 def table_uri(run: str, table: str) -> str:
     """Address of one Delta table of a run."""
     return files.join(run, "tables", table)
+
+
+def admissions_uri(store: str | os.PathLike[str] | None = None) -> str:
+    """Address of the table of checks of tasks in a store."""
+    return files.join(store_uri(store), ADMISSIONS)
 
 
 def weights_uri(run: str) -> str:
@@ -88,6 +96,8 @@ def new_run_uri(name: str, store: str | os.PathLike[str] | None = None) -> str:
     """
     if not name or "/" in name or name.startswith("."):
         raise SettingsError(f"run name {name!r}: use letters, digits, '-', '_' and inner '.'")
+    if name == ADMISSIONS:
+        raise SettingsError(f"run name {name!r} is that of the table of checks; choose another")
     return files.normalize(files.join(store_uri(store), name))
 
 

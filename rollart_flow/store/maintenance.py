@@ -30,7 +30,7 @@ from rollart_flow.store.encoding import (
 )
 from rollart_flow.store.table import DataFile, delta_errors, open_table
 from rollart_flow.store.table_log import TableLog
-from rollart_flow.store.unused_files import UnusedFiles
+from rollart_flow.store.unused_files import UnusedFiles, checkpoint_file
 
 Merge = Callable[[str, str, Sequence[DataFile]], DataFile]
 """Function that writes adjacent files of a table as one, as `merged` does."""
@@ -128,6 +128,8 @@ class TableMaintenance:
         with delta_errors(f"{log.table}: cannot checkpoint {log.uri}"):
             handle = open_table(log.run, log.table)
             repeated_query(f"checkpoint {log.uri}", handle.create_checkpoint)
+        # deltalake does not sync it, and the entries before it will be removed.
+        files.sync(log.uri, checkpoint_file(handle.version()), "_delta_log/_last_checkpoint")
         self._unused.checkpoint(handle.version())
 
     def _vacuum(self, retention: timedelta) -> int:

@@ -148,7 +148,7 @@ class Run(Tables):
         return read_image(self.uri, image_id)
 
     def sql(self, query: str, *, where: Iterable[pl.Expr] = ()) -> pl.DataFrame:
-        """Run SQL over the seven tables at one moment.
+        """Run SQL over the tables at one moment.
 
         Args:
             query: SQL over trajectories, batches, steps, weights, events, bindings, evaluations.

@@ -19,20 +19,23 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from rollart_flow.errors import StoreError
-from rollart_flow.schema import TABLES
+from rollart_flow.schema import TABLES, stored_schema
 from rollart_flow.store import files
-from rollart_flow.store.table import COMPLETE, mark, missing_columns, open_table
+from rollart_flow.store.table import COMPLETE, find_table, mark, missing_columns
 
 _REOPEN_AFTER = 50
 """Versions after which a handle is reopened, because it slows down as its history grows."""
 
 
 class Tables(ABC):
-    """The seven tables of a run."""
+    """The tables of a run."""
 
     @abstractmethod
     def table(self, name: str) -> pl.LazyFrame:
-        """Rows of one table, unsorted; columns that an older run lacks are null."""
+        """Rows of one table, unsorted; columns that an older run lacks are null.
+
+        A table that an older run lacks is empty.
+        """
 
     @property
     def trajectories(self) -> pl.LazyFrame:
@@ -69,24 +72,52 @@ class Tables(ABC):
         """Held-out scores by step and domain."""
         return self.table("evaluations")
 
+    @property
+    def sandboxes(self) -> pl.LazyFrame:
+        """One row per box that environments or verifiers used, once it has ended."""
+        return self.table("sandboxes")
+
+    @property
+    def verdicts(self) -> pl.LazyFrame:
+        """One row per test, and per part of the reward, of each trajectory that was judged."""
+        return self.table("verdicts")
+
+    @property
+    def admissions(self) -> pl.LazyFrame:
+        """The checks by which tasks were admitted to the run."""
+        return self.table("admissions")
+
+    @property
+    def exchanges(self) -> pl.LazyFrame:
+        """One row per call of a captured agent, with what it asked for, and what it got."""
+        return self.table("exchanges")
+
 
 class Snapshot(Tables):
-    """The seven tables up to one cut.
+    """The tables up to one cut.
 
     The rows stay readable for `maintenance.RETENTION`, or until the run ends. Later, their files
     may have been merged and removed, and collecting a frame raises FileNotFoundError; then take a
     new snapshot.
     """
 
-    def __init__(self, run: str, handles: Mapping[str, DeltaTable], seq: int) -> None:
-        """Use `Run.snapshot`. `handles` hold all rows up to `seq` and are never updated."""
+    def __init__(self, run: str, handles: Mapping[str, DeltaTable | None], seq: int) -> None:
+        """Use `Run.snapshot`. `handles` hold all rows up to `seq` and are never updated.
+
+        A table without a handle is empty.
+        """
         self.run = run
         self.seq = seq
         self._handles = handles
 
     def table(self, name: str) -> pl.LazyFrame:
-        """Rows of one table up to the cut, unsorted; columns that an older run lacks are null."""
+        """Rows of one table up to the cut, unsorted; columns that an older run lacks are null.
+
+        A table that an older run lacks is empty.
+        """
         handle = self._handles[name]
+        if handle is None:
+            return pl.DataFrame(stored_schema(name).empty_table()).lazy()
         later = pa.schema(missing_columns(name, handle)).empty_table()
         nulls = [
             pl.lit(None, kind).alias(column) for column, kind in pl.DataFrame(later).schema.items()
@@ -138,33 +169,41 @@ class _Watched:
 
     def _open(self) -> None:
         self._options = files.storage_options(self._run)
-        self._handle: DeltaTable = open_table(self._run, self._table)
-        self._opened = self._handle.version()
+        self._handle = find_table(self._run, self._table)
+        self._opened = 0 if self._handle is None else self._handle.version()
         self._complete: tuple[int, int] | None = None
 
     def look(self) -> None:
         """Update the handle to the newest version, with the current credentials."""
-        if files.storage_options(self._run) != self._options:
+        if self._handle is None or files.storage_options(self._run) != self._options:
             self._open()
             return
         try:
             self._handle.update_incremental()
         except (DeltaError, OSError):  # entries since the held version may have been removed
             self._open()
-        if self._handle.version() - self._opened >= _REOPEN_AFTER:
+        if self._handle is not None and self._handle.version() - self._opened >= _REOPEN_AFTER:
             self._open()
 
     def complete(self) -> int:
-        """The COMPLETE mark of the version that the handle holds."""
+        """The COMPLETE mark of the version that the handle holds; 0 without a table."""
+        if self._handle is None:
+            return 0
         version = self._handle.version()
         if self._complete is None or self._complete[0] != version:
             self._complete = version, mark(self._handle, COMPLETE)
         return self._complete[1]
 
-    def show(self) -> DeltaTable:
-        """Return a handle, at least as new as the held version, that is never updated."""
-        if self._shown.version() != self._handle.version() or self._shown_with != self._options:
-            self._shown, self._shown_with = open_table(self._run, self._table), self._options
+    def show(self) -> DeltaTable | None:
+        """Return a handle, at least as new as the held version, that is never updated.
+
+        It is None if the run has no such table.
+        """
+        if self._handle is None:
+            return None
+        older = self._shown is None or self._shown.version() != self._handle.version()
+        if older or self._shown_with != self._options:
+            self._shown, self._shown_with = find_table(self._run, self._table), self._options
         return self._shown
 
 

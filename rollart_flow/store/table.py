@@ -28,7 +28,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rollart_flow.errors import SchemaError, StoreError
-from rollart_flow.schema import delta_schema, stored_schema
+from rollart_flow.schema import ADDED_TABLES, delta_schema, stored_schema
 from rollart_flow.store import files
 from rollart_flow.store.away import repeated_query
 from rollart_flow.store.layout import table_uri
@@ -115,6 +115,21 @@ def open_table(run: str, table: str) -> DeltaTable:
     _refuse_foreign(table, uri, handle)
     _refuse_torn(table, uri, handle.version())
     return handle
+
+
+def find_table(run: str, table: str) -> DeltaTable | None:
+    """The newest state of a table; None if it was added after the run was last written.
+
+    Raises:
+        StoreError: another table is missing, or a log cannot be read.
+        SchemaError: the table has another schema.
+    """
+    try:
+        return open_table(run, table)
+    except StoreError as error:
+        if table in ADDED_TABLES and is_missing(error):
+            return None
+        raise
 
 
 def _refuse_torn(table: str, uri: str, version: int) -> None:

@@ -87,6 +87,8 @@ class TableLog:
             create_table(self.run, self.table)
             handle = self.load()
         loaded = self.version
+        if loaded == 0:  # deltalake, which syncs nothing, has just made the table
+            files.sync(self.run, files.join("tables", self.table, log_entry(0)))
         for _ in range(_ATTEMPTS):
             self._follow()
             self.epoch = self.mark(EPOCH) + 1
@@ -104,6 +106,7 @@ class TableLog:
             with delta_errors(f"{self.table}: cannot add columns to {self.uri}"):
                 add_missing_columns(self.load(), self.table, self.epoch)
             self.load()
+            files.sync(self.uri, log_entry(self.version))
 
     def _follow(self) -> None:
         """Read the entries that others have added, of which only the marks are kept."""

@@ -79,7 +79,7 @@ class UnusedFiles:
             _, version = self._made.popleft()
             # In ascending order, as `TableLog` relies on.
             self._removable += map(log_entry, range(self._first, version))
-            self._removable += (_checkpoint_file(n) for n in self._checkpoints if n < version)
+            self._removable += (checkpoint_file(n) for n in self._checkpoints if n < version)
             self._checkpoints = [each for each in self._checkpoints if each >= version]
             self._first = version
         names = self._removable
@@ -120,5 +120,6 @@ class UnusedFiles:
         self._taken_at = None
 
 
-def _checkpoint_file(version: int) -> str:
+def checkpoint_file(version: int) -> str:
+    """Path of the checkpoint of a version within the folder of its table."""
     return f"_delta_log/{version:020d}.checkpoint.parquet"

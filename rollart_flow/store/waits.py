@@ -1,4 +1,4 @@
-"""What each process of a run waits for: one small file for each process, outside the tables.
+"""Waits of each process of a run, in one small file for each process, outside the tables.
 
 A process replaces its file every `PERIOD_S`, from a thread of its own, so that the file is current
 whatever the process hangs in, and whatever process hangs that it waits for. The files of a local
@@ -34,9 +34,9 @@ class ProcessState(StrEnum):
 
     RUNNING = "running"
     STOPPED = "stopped"
-    """It was stopped by a signal, and goes on with `kill -CONT`."""
+    """Stopped by a signal; `kill -CONT` lets the process go on."""
     SILENT = "silent"
-    """It has not reported for a while: it, its machine or the file system hangs."""
+    """Without a report for a while: the process, its machine or the file system hangs."""
     GONE = "gone"
 
 

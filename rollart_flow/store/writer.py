@@ -42,7 +42,7 @@ _MAINTAIN_AFTER = 50
 
 
 class RunWriter:
-    """Commits rows to the seven tables of one run. Every method may be called from any thread."""
+    """Commits rows to the tables of one run. Every method may be called from any thread."""
 
     def __init__(
         self, uri: str, info: RunInfo, term: int | None = None, merge: Merge = merged
@@ -83,13 +83,21 @@ class RunWriter:
             raise
 
     @classmethod
-    def open(cls, uri: str, tenure: Tenure | None = None, *, merge: Merge = merged) -> Self:
+    def open(
+        cls,
+        uri: str,
+        tenure: Tenure | None = None,
+        *,
+        merge: Merge = merged,
+        ended: bool = False,
+    ) -> Self:
         """Take a run over: an older writer, even one that still runs, can no longer commit.
 
         Args:
             uri: address of the run.
             tenure: the driver of the run; by default this process, in the term of the last driver.
             merge: writes the rows of adjacent files as one, as another process may.
+            ended: whether the run stays as it ended, and rows are only added to it.
 
         Raises:
             FencedError: a process of a later term drives the run.
@@ -101,8 +109,8 @@ class RunWriter:
         read = read_info(uri)
         info = replace(
             read,
-            status=RunStatus.RUNNING,
-            error=None,
+            status=read.status if ended else RunStatus.RUNNING,
+            error=read.error if ended else None,
             owner=Owner.this_process() if tenure is None else tenure.owner,
             term=read.term if tenure is None else tenure.term,
             schema_version=SCHEMA_VERSION,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
+    from rollart_flow.weights.base import AdapterEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +129,21 @@ class Trainer(ABC):
     def weights(self) -> dict[str, torch.Tensor]:
         """Return copies of the current weights under Hugging Face names, detached."""
 
+    @property
+    def adapter(self) -> AdapterEntry | None:
+        """The adapter that versions consist of; None if whole weights are published."""
+        return None
+
     def snapshot_weights(self) -> WeightSnapshot:
-        """Return the current weights, as `weights`, for a thread that publishes them while the next
-        step trains. The trainer copies them before it changes them, unless the thread has."""
+        """Return the tensors to publish, for a thread that does so while the next step trains: the
+        matrices of `adapter`, or the weights as `weights` returns them.
+
+        The trainer copies them before it changes them, unless the thread has."""
         return WeightSnapshot(self.weights())
 
     @property
     def checksum(self) -> str | None:
-        """`fingerprint` of `weights()` if known, such as after a training step, else None."""
+        """`fingerprint` of the tensors to publish if known, as after a training step, else None."""
         return None
 
     def offload(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.architectures import TRANSFORMERS, foreign
+from rollart_flow.models.architectures import TRANSFORMERS
 from rollart_flow.models.policy import Policy
 from rollart_flow.registry import load_attribute
 from rollart_flow.trainers.registry import TRAINERS, with_capability
@@ -31,7 +31,7 @@ def check_trainer(policy: Policy, settings: TrainerSettings) -> None:
     check = TRAINERS.load(settings.backend).check
     if check is not None:
         check()
-    generic = policy.implementation == TRANSFORMERS or foreign(policy.path) is not None
+    generic = policy.implementation == TRANSFORMERS or policy.foreign is not None
     if generic and not TRAINERS.load(settings.backend).capabilities.any_model:
         raise SettingsError(
             f"train: the {settings.backend} trainer trains Qwen3 alone; set backend to "

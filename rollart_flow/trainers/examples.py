@@ -1,6 +1,6 @@
-"""Batches of example episodes for a format warm start, as token ids.
+"""Batches of example episodes for a format warm start, as token ids with the images among them.
 
-The domains' own code plays them elsewhere (`envs.examples`); this process only encodes texts. The
+The domains' own code plays them elsewhere (`envs.examples`); this process only encodes them. The
 invariant: the n-th batch is a function of the domains, the codec and the seed, unless a call runs
 into its time limit.
 """
@@ -8,25 +8,35 @@ into its time limit.
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 
 from rollart_flow.envs.base import Domain
-from rollart_flow.envs.examples import ExampleEpisodes, ExampleSettings
+from rollart_flow.envs.examples import ExampleEpisodes, ExampleSettings, Turn
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError, SettingsError
 from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.resources.local import LoopThread, wait
 from rollart_flow.schema import row_schema
-from rollart_flow.types import Sampling
+from rollart_flow.store.images import carrying
+from rollart_flow.types import Image, Sampling
+from rollart_flow.types.messages import images_of
 
 _FAILURES = 5
 """Number of consecutive failed episodes of a domain that end the warm start."""
 
-Episode = tuple[list[int], list[bool]]
-"""Token ids of a chain, and which of them are action tokens."""
+
+@dataclass(slots=True)
+class ExampleChain:
+    """The chain of one episode."""
+
+    token_ids: list[int] = field(default_factory=list)
+    action_mask: list[bool] = field(default_factory=list)
+    """Whether each token is one of an action."""
+    images: list[Image] = field(default_factory=list)
+    """Images whose placeholders the chain has, in their order."""
 
 
 class ExamplePlayer:
@@ -49,7 +59,7 @@ class ExamplePlayer:
         self._seeds = Random(seed)
         self._episodes = ExampleEpisodes(domain, seed, settings)
 
-    async def play(self, count: int) -> list[Episode]:
+    async def play(self, count: int) -> list[ExampleChain]:
         """Play episodes; one that fails is replaced by another one.
 
         Raises:
@@ -57,7 +67,7 @@ class ExamplePlayer:
             EnvironmentTimeoutError: making the environment took too long.
             SettingsError: not even one turn fits.
         """
-        played: list[Episode] = []
+        played: list[ExampleChain] = []
         failures = 0
         while len(played) < count:
             await self._episodes.open()
@@ -77,26 +87,27 @@ class ExamplePlayer:
         """End the process of the environment."""
         await self._episodes.close()
 
-    async def _episode(self) -> Episode:
+    async def _episode(self) -> ExampleChain:
         """Play one episode of random well-formed actions."""
-        token_ids: list[int] = []
-        mask: list[bool] = []
-        turn: tuple[str, str] | None = await self._episodes.begin(self._seeds.getrandbits(63))
+        episode, talk = ExampleChain(), self._codec.converse()
+        turn: Turn | None = await self._episodes.begin(self._seeds.getrandbits(63))
         while turn is not None:
             observation, action = turn
-            shown = self._codec.encode_observation(observation, first=not token_ids)
+            shown = talk.observe(observation)
             written = (*self._codec.encode(action), self._codec.stop_token_ids[0])
-            if len(token_ids) + len(shown) + len(written) > self._longest:
+            if len(episode.token_ids) + len(shown) + len(written) > self._longest:
                 break
-            token_ids += (*shown, *written)
-            mask += [False] * len(shown) + [True] * len(written)
+            talk.act(written)
+            episode.token_ids += (*shown, *written)
+            episode.action_mask += [False] * len(shown) + [True] * len(written)
+            episode.images += images_of(observation)
             turn = await self._episodes.turn()
-        if not token_ids:
+        if not episode.token_ids:
             raise SettingsError(
                 f"the first turn of domain {self._domain.name!r} does not fit into "
                 f"{self._longest} tokens; raise the policy's max_context"
             )
-        return token_ids, mask
+        return episode
 
 
 class ExampleBatches:
@@ -122,7 +133,7 @@ class ExampleBatches:
             EnvironmentTimeoutError: see `ExamplePlayer.play`.
             SettingsError: see `ExamplePlayer.play`.
         """
-        episodes: list[Episode] = wait(self._playing, "episodes of the format warm start")
+        episodes: list[ExampleChain] = wait(self._playing, "episodes of the format warm start")
         return _table(episodes)
 
     def end(self) -> None:
@@ -135,7 +146,7 @@ class ExampleBatches:
         for player in self._players:
             await player.close()
 
-    async def _play(self, turns: Sequence[int]) -> list[Episode]:
+    async def _play(self, turns: Sequence[int]) -> list[ExampleChain]:
         shares = [player.play(turns.count(place)) for place, player in enumerate(self._players)]
         played = [iter(episodes) for episodes in await asyncio.gather(*shares)]
         return [next(played[place]) for place in turns]
@@ -153,16 +164,18 @@ def example_batches(players: Sequence[ExamplePlayer]) -> Iterator[ExampleBatches
         loop.close()
 
 
-def _table(episodes: Sequence[Episode]) -> pa.Table:
+def _table(episodes: Sequence[ExampleChain]) -> pa.Table:
     columns: dict[str, list[Any]] = {
-        "token_ids": [token_ids for token_ids, _ in episodes],
-        "action_mask": [mask for _, mask in episodes],
-        "logprobs": [[0.0] * len(mask) for _, mask in episodes],
+        "token_ids": [each.token_ids for each in episodes],
+        "action_mask": [each.action_mask for each in episodes],
+        "logprobs": [[0.0] * len(each.token_ids) for each in episodes],
         "sampling": [asdict(Sampling()) for _ in episodes],
         "kept_token_ids": [None for _ in episodes],
+        "images": [[image.image_id for image in each.images] or None for each in episodes],
     }
     declared = row_schema("trajectories")
     table = pa.table({name: pa.array(columns[name], declared.field(name).type) for name in columns})
     ones = pa.array([1.0] * len(episodes), pa.float64())
     advantages = pa.array([[1.0]] * len(episodes), pa.list_(pa.float32()))
-    return table.append_column("weight", ones).append_column("advantage", advantages)
+    whole = table.append_column("weight", ones).append_column("advantage", advantages)
+    return carrying(whole, (image for each in episodes for image in each.images))

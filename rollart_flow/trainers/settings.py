@@ -23,6 +23,12 @@ class LoraSettings:
     targets: tuple[str, ...]
     """Last names of the linear layers with an adapter; empty stands for those of all layers."""
 
+    @staticmethod
+    def of(rank: int, alpha: int, targets: tuple[str, ...] = ()) -> "LoraSettings":
+        """Return the adapter of these settings of `train`, where an alpha of 0 stands for the
+        default."""
+        return LoraSettings(rank, alpha or 2 * rank, targets)
+
     @property
     def scale(self) -> float:
         """Factor of the product of the adapter's matrices."""
@@ -63,8 +69,8 @@ class TrainerSettings:
     """Keep only the input of each layer for the backward pass, which computes the layer again:
     less memory for about a third more computation, and the same results (embedded, fsdp2)."""
     lora_rank: NotNegative = 0
-    """Rank of a LoRA adapter, which alone is trained and is published merged (embedded); 0 trains
-    all weights."""
+    """Rank of a LoRA adapter, which alone is trained and published (embedded, fsdp2); 0 trains all
+    weights."""
     lora_alpha: NotNegative = 0
     """Factor of the adapter times its rank; 0 stands for twice the rank."""
     lora_targets: tuple[str, ...] = ()
@@ -94,8 +100,7 @@ class TrainerSettings:
         """The adapter to train; None if all weights are trained."""
         if not self.lora_rank:
             return None
-        alpha = self.lora_alpha or 2 * self.lora_rank
-        return LoraSettings(self.lora_rank, alpha, self.lora_targets)
+        return LoraSettings.of(self.lora_rank, self.lora_alpha, self.lora_targets)
 
     @property
     def layout(self) -> Layout:
@@ -125,6 +130,9 @@ class RankSettings(TrainerSettings):
     """Seed of the order in which a batch is cut into minibatches."""
     implementation: str = AUTO
     """Model code, as in `Policy.implementation`."""
+    adapter_base: int | None = 0
+    """Version of the initial weights, which published adapters name as their base; None publishes
+    whole weights with the adapter merged, as runs of earlier versions recorded them."""
     packed: bool = True
     """Whether the trajectories of a pass lie in one row, instead of padded to the longest of them;
     only steps that were recorded with padded rows are recomputed with them."""

@@ -137,7 +137,7 @@ class TrainWorker(ActorTrainCls):
         if self.placement.rank:
             return None
         return self._publisher.publish(
-            trainer.version, weights.tensors, trainer.checksum, lasting=lasting
+            trainer.version, weights.tensors, trainer.checksum, trainer.adapter, lasting=lasting
         )
 
     @register()
@@ -145,7 +145,9 @@ class TrainWorker(ActorTrainCls):
         """Publish the current weights under the current version, unless it can be read."""
         weights, trainer = self._snapshot(), self._trainer
         if not self.placement.rank:
-            self._publisher.publish_missing(trainer.version, weights.tensors, trainer.checksum)
+            self._publisher.publish_missing(
+                trainer.version, weights.tensors, trainer.checksum, trainer.adapter
+            )
 
     @register("first_result")
     def begin_publish(self, announce: Callable[[int, float], None]) -> Publication | None:
@@ -158,7 +160,9 @@ class TrainWorker(ActorTrainCls):
         weights, trainer = self._snapshot(), self._trainer
         if self.placement.rank:
             return None
-        return self._publisher.begin(trainer.version, weights, trainer.checksum, announce)
+        return self._publisher.begin(
+            trainer.version, weights, trainer.checksum, announce, trainer.adapter
+        )
 
     @register("first_result")
     def finish_publish(self) -> tuple[Retried, ...]:

@@ -7,6 +7,7 @@ compare by value, so that a message that arrives twice is recognized, and can be
 from rollart_flow.types.branching import Retry, Return, SubAgent
 from rollart_flow.types.events import (
     TRAINABLE,
+    WITHHELD,
     Event,
     EventKind,
     FinishReason,
@@ -31,8 +32,9 @@ from rollart_flow.types.trajectories import (
 )
 
 __all__ = [
-    "TRAINABLE", "Action", "Assignment", "AttemptLimits", "Batch", "Chunk", "Event", "EventKind",
-    "FinishReason", "Generation", "GenerationRequest", "Image", "Limits", "Message", "Observation",
-    "Outcome", "Prefix", "Reason", "Retried", "Retry", "Return", "Role", "Sample", "Sampling",
-    "Split", "SubAgent", "Task", "Tool", "ToolCall", "Trajectory", "Turn", "solved_by",
+    "TRAINABLE", "WITHHELD", "Action", "Assignment", "AttemptLimits", "Batch", "Chunk", "Event",
+    "EventKind", "FinishReason", "Generation", "GenerationRequest", "Image", "Limits",
+    "Message", "Observation", "Outcome", "Prefix", "Reason", "Retried", "Retry", "Return",
+    "Role", "Sample", "Sampling", "Split", "SubAgent", "Task", "Tool", "ToolCall", "Trajectory",
+    "Turn", "solved_by",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from rollart_flow.types.pickling import pickled_by_values
 
 
 class Outcome(StrEnum):
-    """How an attempt ended. Exactly one row of `trajectories` holds the outcome of an attempt."""
+    """The end of an attempt. Exactly one row of `trajectories` holds the outcome of an attempt."""
 
     COMPLETED = "completed"
     """The environment terminated."""
@@ -48,12 +48,32 @@ class Reason(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow"
     TURN_LIMIT = "turn_limit"
     BRANCH_LIMIT = "branch_limit"
+    AGENT_FAILED = "agent_failed"
+    """The program of the agent failed."""
+    AGENT_TIMEOUT = "agent_timeout"
+    """The time of the agent's program was over."""
+    AGENT_SILENT = "agent_silent"
+    """The program of the agent got no answer, since it asked for none or in a wrong way."""
     FILTERED = "filtered"
     """A filter refused the trajectory."""
     GROUP_FILTERED = "group_filtered"
     """A filter refused the complete group of the trajectory."""
+    SANDBOX_FAILED = "sandbox_failed"
+    """Boxes of a task failed too often in a row."""
+    TASK_QUARANTINED = "task_quarantined"
+    """The task of the group is in quarantine."""
     WORKER_LOST = "worker_lost"
     WORKER_LEFT = "worker_left"
+    UNANSWERED = "unanswered"
+    """A captured agent never got the answer that these tokens are."""
+    UNTRAINED_CALL = "untrained_call"
+    """A captured agent's call is of a kind that is not trained on."""
+    CAPTURE_ERROR = "capture_error"
+    """The tokens of a captured agent's calls cannot be trusted."""
+
+
+WITHHELD = frozenset({Reason.UNANSWERED, Reason.UNTRAINED_CALL, Reason.CAPTURE_ERROR})
+"""Reasons of single rows of an attempt, whose tokens are not trained on."""
 
 
 class FinishReason(StrEnum):
@@ -95,9 +115,13 @@ class EventKind(StrEnum):
     """A worker switches to training, or back to rollout."""
     REBIND = "rebind"
     """A worker of the requested class replaces one of another class."""
+    QUARANTINE = "quarantine"
+    """A task is attempted no more."""
     CRASH = "crash"
     STALL = "stall"
     CHECKPOINT = "checkpoint"
+    REFUSE = "refuse"
+    """Tasks were passed over, since they are not admitted (`rollart tasks check`)."""
     SKIP = "skip"
     """A step left the weights unchanged, since its batch could not be trained on."""
     RUN = "run"

@@ -240,6 +240,19 @@ def message_from_json(form: Mapping[str, Any], known: Mapping[str, Image] = NO_I
     return Message(role, text or "", thinking, calls, call_id, name, parts)
 
 
+def message_with_files(message: Message) -> dict[str, object]:
+    """Return the JSON form of a message in which images have their files, as data URLs."""
+    form = message.as_json()
+    if message.images:
+        form["content"] = [
+            _part_json(part)
+            if isinstance(part, str)
+            else {"type": "image_url", "image_url": {"url": part.data_url}}
+            for part in message.parts
+        ]
+    return form
+
+
 def call_from_json(form: Mapping[str, Any]) -> ToolCall:
     """Return a tool call from its JSON form.
 

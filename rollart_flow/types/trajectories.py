@@ -5,15 +5,17 @@ offsets into it; observation tokens come first in a turn, generated (action) tok
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, TypeAlias
 
 from rollart_flow.fields import Count, Within, check_fields
 from rollart_flow.types.events import TRAINABLE, Outcome, Reason, Split
+from rollart_flow.types.exchanges import StoredExchange
 from rollart_flow.types.generation import Sampling
 from rollart_flow.types.images import Image
 from rollart_flow.types.pickling import pickled_by_values
+from rollart_flow.types.verdicts import Verdict
 
 
 @pickled_by_values
@@ -45,9 +47,9 @@ class Limits:
     """Time limit of an attempt, from the permission to start to its end [s]. Waiting for a place
     to run in does not count."""
     context: str | None = None
-    """What happens when a chain of tokens gets too long: "cut", "summarize", "notes", one of them
-    with settings, such as "cut(keep=0.25)", or "end", which ends the attempt; None: what its domain
-    says."""
+    """Policy for a chain of tokens that gets too long: "cut", "summarize", "notes", one of them
+    with settings, such as "cut(keep=0.25)", or "end", which ends the attempt; None: that of its
+    domain."""
     max_branches: Count = 64
     """Rows of `trajectories` that one attempt may have, after which it is truncated."""
 
@@ -110,7 +112,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """One attempt, whatever its outcome: a row of `trajectories` without `seq` and `committed_at`.
+    """One attempt, whatever its outcome: a row of `trajectories` without `seq` and `committed_at`,
+    and what its rows of `verdicts` and `exchanges` say.
 
     Token lists are aligned: on observation tokens `action_mask` is False, `logprobs` 0.0 and
     `token_versions` -1.
@@ -149,8 +152,8 @@ class Trajectory:
     reward_parts: Mapping[str, float] | None = None
     scored_at: datetime | None = None
     prefill_workers: tuple[str, ...] | None = None
-    """By turn, the prefill worker that computed the KV cache of the prompt; empty for a turn that
-    had none. None if no turn had one."""
+    """Prefill workers that computed the KV cache of the prompt, one for each turn; empty for a turn
+    that had none. None if no turn had one."""
     messages: str | None = None
     """Messages of the conversation as a JSON list, each with the number of its turn; None if the
     environment shows text and takes text."""
@@ -172,6 +175,26 @@ class Trajectory:
     images: tuple[Image, ...] | None = None
     """Images whose placeholders the chain has, in their order; None without any. A row holds their
     names, and the run their files."""
+    diff: str | None = None
+    """Change of files that the attempt left, as a unified diff; None if the environment gives none,
+    and in branches other than 0, as are the next three fields."""
+    verifier: str | None = None
+    """Digest of the verifier that the environment judged the attempt with."""
+    suspicions: tuple[str, ...] | None = None
+    """Signs of an attempt at reward without the task, each as "kind: detail"."""
+    verdicts: tuple[Verdict, ...] | None = None
+    """Verdicts of the environment. They and those of the reward are rows of the table `verdicts`,
+    not columns."""
+    reward_verdicts: tuple[Verdict, ...] | None = None
+    """Verdicts of the reward function; None if it gave none."""
+    exchanges: tuple[StoredExchange, ...] | None = None
+    """Calls of a captured agent in the order of their arrival, which are rows of the table
+    `exchanges`; None without such an agent, and in branches other than 0."""
+
+
+def unscored(trajectory: Trajectory) -> Trajectory:
+    """Return a trajectory without its reward."""
+    return replace(trajectory, reward=None, reward_parts=None, scored_at=None, reward_verdicts=None)
 
 
 def solved_by(success: bool | None, reward: float | None) -> bool | None:

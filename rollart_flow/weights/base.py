@@ -45,6 +45,25 @@ class TensorEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterEntry:
+    """The LoRA adapter that a version consists of, over whole weights that never change."""
+
+    base: int
+    """Version of the whole weights, which are those of the run's policy folder."""
+    rank: int
+    alpha: int
+    """Factor of the product of the adapter's matrices, times the rank."""
+    base_checksum: str | None = None
+    """`fingerprint` of the whole weights; None in versions of earlier releases, for which the base
+    cannot be checked."""
+
+    @property
+    def scale(self) -> float:
+        """Factor of the product of the adapter's matrices."""
+        return self.alpha / self.rank
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The description of a published version. `checksum` is the `fingerprint` of the tensors."""
 
@@ -53,6 +72,8 @@ class Manifest:
     tensors: tuple[TensorEntry, ...]
     size_bytes: int
     checksum: str
+    adapter: AdapterEntry | None = None
+    """The adapter whose matrices, in PEFT's names, are the tensors; None for whole weights."""
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Manifest:
@@ -62,7 +83,9 @@ class Manifest:
             KeyError, TypeError: the value is not a manifest.
         """
         entries = (TensorEntry(e["name"], e["dtype"], tuple(e["shape"])) for e in raw["tensors"])
-        return cls(**{**raw, "tensors": tuple(entries)})
+        said = raw.get("adapter")
+        adapter = None if said is None else AdapterEntry(**said)
+        return cls(**{**raw, "tensors": tuple(entries), "adapter": adapter})
 
 
 def entries_of(tensors: Mapping[str, torch.Tensor]) -> tuple[TensorEntry, ...]:
@@ -86,7 +109,11 @@ class WeightStore(ABC):
         """Return the location of a version as stated in its manifest."""
 
     def describe(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None = None
+        self,
+        version: int,
+        tensors: Mapping[str, torch.Tensor],
+        checksum: str | None = None,
+        adapter: AdapterEntry | None = None,
     ) -> Manifest:
         """Return the manifest that `publish` would return, before the version is published.
 
@@ -101,6 +128,7 @@ class WeightStore(ABC):
             tensors=entries_of(tensors),
             size_bytes=sum(t.numel() * t.element_size() for t in tensors.values()),
             checksum=checksum or fingerprint(tensors),
+            adapter=adapter,
         )
 
     def publish(
@@ -108,6 +136,7 @@ class WeightStore(ABC):
         version: int,
         tensors: Mapping[str, torch.Tensor],
         checksum: str | None = None,
+        adapter: AdapterEntry | None = None,
         *,
         lasting: bool = False,
     ) -> Manifest:
@@ -118,12 +147,13 @@ class WeightStore(ABC):
             tensors: tensors by Hugging Face name.
             checksum: `fingerprint` of the tensors if the caller has it, as after a training step;
             otherwise it is computed here.
+            adapter: the adapter whose matrices the tensors are; None for whole weights.
             lasting: whether the version must outlive the processes of its run, and a power failure.
 
         Raises:
             WeightsError: the version exists with other tensors.
         """
-        made = self.describe(version, tensors, checksum)
+        made = self.describe(version, tensors, checksum, adapter)
         self._publish(made, tensors, lasting=lasting)
         return made
 
@@ -138,7 +168,8 @@ class WeightStore(ABC):
         """Return all tensors of a version, verified against the published checksum.
 
         Raises:
-            WeightsError: the version is missing, incomplete or damaged.
+            VersionMissingError: the version is not published.
+            WeightsError: it is incomplete or damaged.
         """
 
     def follow(self, version: int, following: Following) -> dict[str, torch.Tensor]:

@@ -39,7 +39,7 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class BucketLayout:
-    """Where each tensor of a version lies in its bytes."""
+    """Place of each tensor of a version in its bytes."""
 
     header: bytes
     places: tuple[tuple[TensorEntry, int, int], ...]

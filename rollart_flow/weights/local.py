@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import safetensors
 
-from rollart_flow.errors import WeightsError, WeightStoreAwayError
+from rollart_flow.errors import VersionMissingError, WeightsError, WeightStoreAwayError
 from rollart_flow.weights.base import Manifest, WeightStore
 from rollart_flow.weights.buckets import ArrivingFingerprint, layout_of, parts, pull, tensors_in
 from rollart_flow.weights.fingerprint import fingerprint
@@ -187,12 +187,14 @@ class LocalWeightStore(WeightStore):
         """Return the name of the folder of a version.
 
         Raises:
-            WeightsError: the version is missing.
+            VersionMissingError: there is none.
         """
         known = in_force(self._there())
         if version not in known:
             there = ", ".join(map(str, known)) or "none"
-            raise WeightsError(f"no weights of version {version} in {self.folder}; there: {there}")
+            raise VersionMissingError(
+                f"no weights of version {version} in {self.folder}; there: {there}"
+            )
         return known[version]
 
     def versions(self) -> tuple[int, ...]:

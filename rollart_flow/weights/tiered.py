@@ -40,8 +40,8 @@ class TieredWeightStore(WeightStore):
     ) -> None:
         """Publish to the durable store too if the version must last, or late readers need it."""
         if lasting or not self._fast.capabilities.late_join:
-            self._lasting.publish(made.version, tensors, made.checksum, lasting=True)
-        self._fast.publish(made.version, tensors, made.checksum)
+            self._lasting.publish(made.version, tensors, made.checksum, made.adapter, lasting=True)
+        self._fast.publish(made.version, tensors, made.checksum, made.adapter)
 
     def begin_term(self, term: FolderTerm) -> None:
         self._lasting.begin_term(term)

@@ -25,6 +25,7 @@ PLANTED = {
     "leap-v2-0": {"reward_jump"},
     "leap-v2-1": {"reward_jump"},
     "two-things": {"short", "truncated"},
+    "seen": {"suspicions"},
 }
 """Which rules must fire on what; on everything else none."""
 
@@ -104,6 +105,9 @@ def _planted() -> Iterator[Trajectory]:
             "The answer is\nclearly forty-two" if number % 2 else "The answer is clearly forty-two"
         )
         yield from _beside_wrong(_made(f"copied-{number}", f"copied-{number}", 1.0, text))
+    seen = ("touched_tests: test_a.py", "network: curl")
+    caught = replace(_made("caught", "seen", 0.0), suspicions=seen[1:])
+    yield from (replace(_made("seen", "seen", 1.0), suspicions=seen), caught)
     both = replace(_made("two-things", "two-things", 1.0, "7", tokens=1), outcome=Outcome.TRUNCATED)
     yield from _beside_wrong(both)
 

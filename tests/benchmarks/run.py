@@ -27,7 +27,9 @@ RESULT = Path("bench.json")
 TOTAL_S = 2400.0
 LIMIT_S = 240.0
 LIMITS_S: Mapping[str, float] = {
+    "images": 900.0,
     "paper": 420.0,
+    "pools": 420.0,
     "predict": 420.0,
     "schedules": 300.0,
     "simulation": 420.0,

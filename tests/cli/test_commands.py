@@ -48,8 +48,8 @@ def test_plan_is_json_and_takes_overrides() -> None:
         (("nope",), "No such command 'nope'"),
         (("fork", "a", TWO_DOMAINS), "Missing option '--step'"),
         (("replay", "a", "--step", "0"), "Invalid value for '--step'"),
-        (("replay", "a"), "replay takes either --step N or --trajectory ID"),
-        (("replay", "a", "--step", "1", "--trajectory", "b"), "replay takes either"),
+        (("replay", "a"), "replay takes one of --step N, --trajectory ID and --exchanges"),
+        (("replay", "a", "--step", "1", "--trajectory", "b"), "replay takes one of"),
     ],
 )
 def test_wrong_use_is_exit_code_2_and_one_line(

@@ -28,7 +28,13 @@ def test_as_json_it_names_each_suspect_with_its_rules_and_figures() -> None:
     report = json.loads(rollart("redteam", "planted", "--json").out)
     assert (report["run"], report["suspicious"]) == ("planted", len(PLANTED))
     first = report["trajectories"][0]
-    assert first.keys() == {"trajectory_id", "domain", "step", "policy_version", "reward", "fired"}
+    assert first.keys() == {
+        "trajectory_id", "domain", "step", "policy_version", "reward", "suspicions", "fired",
+    }  # fmt: skip
+    assert report["noticed"] == [
+        {"kind": "network", "attempts": 2, "rewarded": 1},
+        {"kind": "touched_tests", "attempts": 1, "rewarded": 1},
+    ]
     assert first["trajectory_id"] == "two-things"
     assert first["fired"]["truncated"]["turns"] == 1
     assert [len(found["fired"]) for found in report["trajectories"]][:2] == [2, 1]
@@ -38,13 +44,17 @@ def test_as_json_it_names_each_suspect_with_its_rules_and_figures() -> None:
 def test_people_read_why_and_what_to_look_at() -> None:
     said = rollart("redteam", "planted", "--top", "1")
     assert said.code == 0
-    assert f"{len(PLANTED)} of 108 scored trajectories are suspicious" in said.out
+    assert f"{len(PLANTED)} of 110 scored trajectories are suspicious" in said.out
     assert "short: tokens 1, usual_tokens 40, excess 1" in said.out
     assert "truncated (2): rewarded above the mean though the episode was truncated" in said.out
     command = said.out.strip().splitlines()[-1].split()
     assert command == ["rollart", "show", "planted", "--trajectory", "two-things"]
     assert rollart(*command[1:]).code == 0
     assert "babble" not in said.out
+    assert "noticed network: 2 attempts, 1 rewarded" in said.out
+    everything = rollart("redteam", "planted").out
+    assert "suspicions: suspicions 2" in everything
+    assert "noticed touched_tests: test_a.py" in everything
 
 
 def test_nothing_to_see_is_said() -> None:

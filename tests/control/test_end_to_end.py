@@ -5,6 +5,7 @@ made by the classes that run in production. Faults over many seeds are in tests/
 """
 
 from dataclasses import replace
+from functools import cache
 from itertools import accumulate
 
 import pytest
@@ -55,9 +56,22 @@ STORM = Plan(
 all_schedules = pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.name)
 
 
+@cache
+def simulated(plan: Plan) -> tuple[Tables, float]:
+    """The tables that a run leaves, for tests that read them, and its seconds."""
+    result = simulate(plan)
+    return result.tables, result.log.now_s
+
+
 def run(schedule: Schedule, seed: int, plan: Plan | None = None) -> Tables:
     """The tables that a run leaves; calm unless a plan says otherwise."""
-    return simulate(replace(plan or Plan(steps=STEPS), schedule=schedule, seed=seed)).tables
+    return simulated(replace(plan or Plan(steps=STEPS), schedule=schedule, seed=seed))[0]
+
+
+def seconds(schedule: Schedule, seeds: int) -> float:
+    """Seconds of calm runs together."""
+    plan = Plan(steps=STEPS, schedule=schedule)
+    return sum(simulated(replace(plan, seed=seed))[1] for seed in range(seeds))
 
 
 @all_schedules
@@ -113,28 +127,18 @@ def test_one_off_trains_on_nothing_that_spans_two_versions() -> None:
 
 def test_each_freedom_makes_a_run_shorter() -> None:
     """ROLLART section 7.2: Sync+ over Sync, One-off over Sync+, rollart over One-off."""
-
-    def seconds(schedule: Schedule) -> float:
-        plan = Plan(steps=STEPS, schedule=schedule)
-        return sum(simulate(replace(plan, seed=s)).log.now_s for s in range(6))
-
-    took = [seconds(schedule) for schedule in (sync(), sync_plus(), one_off(), rollart(1))]
+    took = [seconds(schedule, 6) for schedule in (sync(), sync_plus(), one_off(), rollart(1))]
     assert took == sorted(took, reverse=True)
     assert took[-1] < 0.8 * took[1]
 
 
 def test_batch_rollout_and_narrow_stages_make_a_run_longer() -> None:
     """ROLL Flash section 5.1.1: the longest response gates what is scored beside it."""
-
-    def seconds(schedule: Schedule) -> float:
-        plan = Plan(steps=STEPS, schedule=schedule)
-        return sum(simulate(replace(plan, seed=s)).log.now_s for s in range(16))
-
-    free = seconds(rollart(1))
-    assert seconds(rollart(1).switched(queue_scheduling=False)) > 1.04 * free
-    assert seconds(staged(8, 8, 16)) < 1.1 * free
-    assert seconds(staged(1, 8, 16)) > seconds(staged(8, 8, 16))
-    assert seconds(staged(8, 8, 1)) > 1.02 * free
+    free = seconds(rollart(1), 8)
+    assert seconds(rollart(1).switched(queue_scheduling=False), 8) > 1.04 * free
+    assert seconds(staged(8, 8, 16), 8) < 1.1 * free
+    assert seconds(staged(1, 8, 16), 8) > seconds(staged(8, 8, 16), 8)
+    assert seconds(staged(8, 8, 1), 8) > 1.02 * free
 
 
 def test_without_prompt_replication_a_group_is_decoded_by_one_worker() -> None:

@@ -8,7 +8,7 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rollart_flow.cli.output import console, duration, fail
 from rollart_flow.errors import SettingsError
+from tests.dst.captured import fuzz_gateway
 from tests.dst.fuzzer import Result, fuzz
 
 
@@ -24,9 +25,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.dst")
     parser.add_argument("--seeds", default="0:1000", metavar="A:B", help="A to B - 1, or one seed")
     parser.add_argument("--bug", metavar="NAME", help="plant a bug of tests/dst/bugs.py")
+    parser.add_argument("--gateway", action="store_true", help="sessions of the gateway instead")
     chosen = parser.parse_args(arguments)
     try:
-        return search(seeds_from(chosen.seeds), chosen.bug)
+        seeds = seeds_from(chosen.seeds)
+        if not chosen.gateway:
+            return search(seeds, fuzz(seeds, bug=chosen.bug))
+        if chosen.bug is not None:
+            raise SettingsError("there are no bugs to plant in the gateway; leave --bug out")
+        return search(seeds, fuzz_gateway(seeds))
     except SettingsError as error:
         return fail(str(error), 2)
 
@@ -47,7 +54,7 @@ def seeds_from(text: str) -> range:
     return seeds
 
 
-def search(seeds: range, bug: str | None = None) -> int:
+def search(seeds: range, results: Iterable[Result]) -> int:
     """Run each seed, print the failures and one closing line; the exit code."""
     out = console()
     began = time.monotonic()
@@ -55,7 +62,7 @@ def search(seeds: range, bug: str | None = None) -> int:
     interrupted = False
     try:
         with _progress(len(seeds), out) as advance:
-            for result in fuzz(seeds, bug=bug):
+            for result in results:
                 done += 1
                 checks += result.checks
                 failures += not result.ok

@@ -14,6 +14,7 @@ from rollart_flow.control.loop.waits import describe
 from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.protocols import Inference
 from rollart_flow.control.schedule.declarations import Phase
+from rollart_flow.errors import WeightsError
 from rollart_flow.simulation.virtual_time import run
 from rollart_flow.types import Batch, Event, EventKind
 from tests.dst.coordinator import Coordinator
@@ -119,7 +120,10 @@ class Cluster:
         def revive(plane: ControlPlane) -> Coroutine[Any, Any, tuple[str, ...]]:
             return plane.revive(worker.worker)
 
-        names = await self._world.network.call(self._coordinator, revive)
+        try:
+            names = await self._world.network.call(self._coordinator, revive)
+        except WeightsError as error:  # the pool would do without the worker for good
+            self._world.monitor.violated("progress", f"{worker.worker} is not revived: {error}")
         return [engine for engine in self._engines if engine.worker in names]
 
     async def run(self) -> None:

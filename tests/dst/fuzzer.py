@@ -27,6 +27,8 @@ class Result:
     checks: int
     """Number of the monitor's checks."""
     bug: str | None = None
+    gateway: bool = False
+    """Whether it was a session of the gateway."""
 
     @property
     def ok(self) -> bool:
@@ -37,7 +39,8 @@ class Result:
     def command(self) -> str:
         """The shell command that repeats this run and prints its event log."""
         bug = "" if self.bug is None else f" BUG={self.bug}"
-        return f"make fuzz SEEDS={self.seed}{bug}"
+        gateway = " GATEWAY=1" if self.gateway else ""
+        return f"make fuzz SEEDS={self.seed}{bug}{gateway}"
 
     def story(self, last: int | None = None) -> str:
         """The plan, the newest `last` lines of the event log (None: all), and the outcome."""

@@ -28,6 +28,8 @@ class GroupMonitor:
         self._starts: defaultdict[str, dict[str, int]] = defaultdict(dict)
         """Start versions of indexed good members, by group and trajectory."""
         self._departed: dict[str, Reason] = {}
+        self._again: set[str] = set()
+        """Trajectories whose departure died with the buffer, so that they are pending again."""
         self._trained: dict[str, int] = {}
         self._over_s: dict[str, float] = {}
         """Times at which groups were complete, evicted or abandoned; attempts are surplus then."""
@@ -42,6 +44,7 @@ class GroupMonitor:
     def restore(self, tables: Tables) -> None:
         """Rebuild the state from the tables, after everything died."""
         self._held.clear()
+        self._again.update(self._departed)
         self._departed.clear()
         self._trained.clear()
         self._starts.clear()
@@ -67,6 +70,7 @@ class GroupMonitor:
         for event in events:
             if event.kind in (EventKind.DROP, EventKind.EVICT):
                 self._departed.pop(event.subject, None)
+                self._again.add(event.subject)
 
     def _check_departure(self, event: Event) -> None:
         subject = event.subject
@@ -80,6 +84,8 @@ class GroupMonitor:
             self._violated("departures", f"{subject} left, but is in the batch of step {step}")
 
     def _note(self, event: Event) -> None:
+        if event.kind in (EventKind.DROP, EventKind.EVICT):
+            self._again.discard(event.subject)
         match event.kind:
             case EventKind.ADMIT:
                 self._held[event.subject] = None
@@ -116,8 +122,9 @@ class GroupMonitor:
                     self._leave(sample.group_id)
             if len(members) >= self._plan.group_size:
                 self._over_s.setdefault(sample.group_id, self._log.now_s)
-        # As many trajectories again as credits allow may wait for their eviction at the next batch.
-        limit = 2 * self._plan.credits * self._plan.group_size
+        # As many trajectories again as credits allow may wait for their eviction at the next batch,
+        # and with them those whose eviction died with the buffer.
+        limit = 2 * self._plan.credits * self._plan.group_size + len(self._again)
         if pending > limit:
             self._violated("bounded memory", f"{pending} trajectories are pending, of {limit}")
 

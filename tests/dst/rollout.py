@@ -177,4 +177,4 @@ class Rollout:
         durable = host.sink.put(like(branches, scored))
         if not host.running:
             host.sink.flush()
-        await asyncio.shield(durable)
+        await durable

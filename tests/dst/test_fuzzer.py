@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,17 @@ from tests.dst import Faults, Kill, Plan, Target, fuzz, plan_of, simulate
 from tests.dst.bugs import BUGS, planted
 
 ROOT = Path(__file__).parents[2]
-CHUNK = 100
+SEEDS, CHUNK = 1_000, 100
 ENOUGH = 20
 
 
-@pytest.mark.parametrize("first", range(0, 1_000, CHUNK))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, SEEDS // 2, CHUNK),
+        *(pytest.param(n, marks=pytest.mark.whole) for n in range(SEEDS // 2, SEEDS, CHUNK)),
+    ],
+)
 def test_every_promise_is_kept_under_all_faults(first: int) -> None:
     failures = [result for result in fuzz(range(first, first + CHUNK)) if not result.ok]
     assert not failures, "\n\n".join(
@@ -105,6 +112,18 @@ def test_buffer_and_coordinator_may_die_together_while_a_step_is_recorded(after_
     """The next coordinator knows neither of the step nor of the version before it."""
     kills = (Kill(after_s, Target.BUFFER, 1.0), Kill(after_s + 0.5, Target.COORDINATOR, 0.4))
     simulate(Plan(steps=3, groups=2, group_size=2, train_s=1.0, kills=kills))
+
+
+@pytest.mark.parametrize("after_s", [2.72, 2.8])
+def test_an_engine_and_the_coordinator_may_die_while_a_version_is_published(after_s: float) -> None:
+    """The next coordinator asks the engine for the newest version, which may be on its way."""
+    kills = (Kill(after_s, Target.ENGINE, 1.0), Kill(after_s + 0.02, Target.COORDINATOR, 0.1))
+    plan = Plan(
+        steps=3, groups=1, group_size=2, engines=1, hosts=1, train_s=1.0,
+        faults=Faults(weights_slow=1.0), kills=kills,
+    )  # fmt: skip
+    for seed in range(50, 70):
+        simulate(replace(plan, seed=seed))
 
 
 def error_of(plan: Plan) -> str:

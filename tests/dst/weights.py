@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from rollart_flow.errors import WeightsError, WeightStoreAwayError
+from rollart_flow.errors import VersionMissingError, WeightStoreAwayError
 from rollart_flow.retries import RetryPolicy, retried_async
 from rollart_flow.types import Retried
 from tests.dst.log import Log
@@ -45,7 +45,7 @@ class FaultyWeightStore:
 
         Raises:
             WeightStoreAwayError: the store is unavailable for too long.
-            WeightsError: the version was never published.
+            VersionMissingError: the version is not published meanwhile.
         """
         return await self._repeated(f"read version {version}", partial(self.read, version))
 
@@ -54,7 +54,8 @@ class FaultyWeightStore:
             self._log.write("retry", what, detail=f"{retried.failures} failures")
 
         chance = self._chance
-        return await retried_async(what, call, WeightStoreAwayError, note, _POLICY, chance=chance)
+        passing = (WeightStoreAwayError, VersionMissingError)
+        return await retried_async(what, call, passing, note, _POLICY, chance=chance)
 
     async def _publish(self, version: int) -> None:
         await self._reach()
@@ -66,11 +67,11 @@ class FaultyWeightStore:
 
         Raises:
             WeightStoreAwayError: the store is unavailable.
-            WeightsError: the version was never published.
+            VersionMissingError: the version is not published.
         """
         await self._reach()
         if version not in self._versions:
-            raise WeightsError(f"version {version} was never published")
+            raise VersionMissingError(f"version {version} is not published")
         return version
 
     async def _reach(self) -> None:

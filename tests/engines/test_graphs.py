@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from rollart_flow.engines.graphs import LEAST_POSITIONS, Compute, DecodeGraphs, padded
-from rollart_flow.models.cached import CachedQwen3, Int64Array
+from rollart_flow.models.cached import CachedQwen3
+from rollart_flow.models.cached_model import Int64Array
 from rollart_flow.models.key_values import KeyValues
 from tests.trainers.cases import CONFIG, initial_weights
 

@@ -7,7 +7,7 @@ import torch
 
 from rollart_flow.engines.kv_cache import MIN_SHARED, RowCache, rows_that_fit
 from rollart_flow.errors import EngineError
-from rollart_flow.models.cached import Int64Array
+from rollart_flow.models.cached_model import Int64Array
 from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.qwen3 import ModelConfig
 

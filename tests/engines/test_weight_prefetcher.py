@@ -12,7 +12,7 @@ import torch
 
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
-from rollart_flow.errors import WeightsError, WeightStoreAwayError
+from rollart_flow.errors import VersionMissingError, WeightsError, WeightStoreAwayError
 from rollart_flow.retries import RetryPolicy
 from rollart_flow.weights import LocalWeightStore
 from tests.weights.conformance import assert_is_version, tensors_of
@@ -112,7 +112,27 @@ async def test_a_read_ahead_that_failed_is_made_again(tmp_path: Path) -> None:
     store.publish(2, tensors_of(2))
     await taken(pulls, 2)
     assert store.read_versions.count(2) > 2, "begun twice, and publishing looks at it too"
-    with pytest.raises(WeightsError, match="version 3"):
+
+
+@in_a_loop
+async def test_a_version_that_is_still_on_its_way_is_waited_for(tmp_path: Path) -> None:
+    """An engine that lost its process may be asked for a version before it can be read."""
+    store = store_of(tmp_path, 1)
+    pulls = WeightPrefetcher(store, RetryPolicy(limit_s=30, backoff_s=0.05, backoff_cap_s=0.05))
+    taking = asyncio.create_task(taken(pulls, 2))
+    while len(store.read_versions) < 3:
+        assert not taking.done()
+        await asyncio.sleep(0.01)
+    store.publish(2, tensors_of(2))
+    await taking
+    (retried,) = pulls.retried()
+    assert "no weights of version 2" in retried.error
+
+
+@in_a_loop
+async def test_a_version_that_never_comes_is_named(tmp_path: Path) -> None:
+    pulls = WeightPrefetcher(store_of(tmp_path, 1), RetryPolicy(limit_s=0.1, backoff_s=0.05))
+    with pytest.raises(VersionMissingError, match=r"no weights of version 3 .*attempts: \d"):
         await pulls.take(3)
 
 
@@ -200,6 +220,8 @@ async def test_a_read_is_repeated_while_the_storage_fails(tmp_path: Path) -> Non
 
 @in_a_loop
 async def test_a_read_that_cannot_succeed_is_not_repeated(tmp_path: Path) -> None:
-    pulls = WeightPrefetcher(FailingStore(tmp_path, failures=0))
-    with pytest.raises(WeightsError, match="no weights of version 1"):
-        await pulls.take(1)
+    store = store_of(tmp_path, 1)
+    (tmp_path / "weights" / "v000001" / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(WeightsError, match="weights of version 1 cannot be read"):
+        await WeightPrefetcher(store).take(1)
+    assert store.read_versions == [1]

@@ -9,10 +9,12 @@ from rollart_flow.errors import PipelineError, SettingsError
 
 
 def test_a_name_is_that_of_the_domain() -> None:
-    assert {name: variant.name for name, variant in ENVIRONMENTS.variants()} == {
-        "arithmetic": "arithmetic",
-        "frozenlake": "frozenlake",
-    }
+    named: dict[str, object] = {name: each.name for name, each in ENVIRONMENTS.variants()}
+    by_setting = {name for name, own in named.items() if isinstance(own, property)}
+    assert {"gem", "gymnasium"} <= by_setting
+    fixed = {name: str(own) for name, own in named.items() if name not in by_setting}
+    assert {name: own.replace("-", "_") for name, own in fixed.items()} == {n: n for n in fixed}
+    assert {"arithmetic", "frozenlake", "minesweeper", "reasoning_gym", "sokoban"} <= named.keys()
 
 
 def test_a_name_stands_for_a_domain_with_its_settings() -> None:

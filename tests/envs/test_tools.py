@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pytest
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
-from rollart_flow.control.environment import AsyncEnvironment, Conversing
+from rollart_flow.control.environment import AsyncEnvironment, may_converse
 from rollart_flow.envs import Domain, Environment, ToolEnvironment, tool
 from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Info
@@ -91,9 +91,8 @@ def test_its_tools_answer_and_what_they_raise_is_an_answer(isolated: bool) -> No
         environment = open_environment(Shopping(), isolated=isolated, timeout_s=60.0)
         shown, _ = await environment.reset(0, "{}")
         assert [message.role for message in messages_of(shown)] == [Role.SYSTEM, Role.USER]
-        assert isinstance(environment, Conversing)
-        assert environment.tools is not None
-        assert [each.name for each in environment.tools] == ["price", "close_shop"]
+        tools = environment.tools if may_converse(environment) else None
+        assert [each.name for each in tools or ()] == ["price", "close_shop"]
         calls = call("price", fruit="apple", count=2).tool_calls
         more = call("price", "2", fruit="pear").tool_calls
         told, reward, terminated, _, _ = await environment.step(Action("", None, calls + more))
@@ -107,3 +106,58 @@ def test_its_tools_answer_and_what_they_raise_is_an_answer(isolated: bool) -> No
         await environment.close()
 
     asyncio.run(talk())
+
+
+class Counter(ToolEnvironment):
+    """Counts the calls of each environment by itself."""
+
+    count = 0
+
+    def reset(self, seed: int, task: str) -> tuple[Observation, Info]:
+        return "Count.", {}
+
+    @tool
+    def more(self, by: int = 1) -> int:
+        """Count on."""
+        self.count += by
+        return self.count
+
+    @tool
+    @staticmethod
+    def double(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    def answer(self, text: str) -> tuple[Observation, float, bool, bool, Info]:
+        return "", 0.0, True, False, {}
+
+
+class Backwards(Counter):
+    @tool
+    def more(self, by: float = 1.0) -> int:
+        """Count back."""
+        self.count -= int(by)
+        return self.count
+
+
+def test_a_tool_is_read_once_and_belongs_to_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[object] = []
+
+    class Counted(TypeAdapter[object]):  # type: ignore[misc]  # final, but it only counts
+        def __init__(self, kind: Any, **given: Any) -> None:
+            made.append(kind)
+            super().__init__(kind, **given)
+
+    monkeypatch.setattr("pydantic.TypeAdapter", Counted)
+    answers = []
+    for kind in (Counter, Backwards, Counter):
+        environment = kind()
+        assert [each.name for each in environment.tools] == ["more", "double"]
+        calls = (*call("more", by=3).tool_calls, *call("double", number=4).tool_calls)
+        for _ in range(2):
+            told, *_ = environment.step(Action("", tool_calls=calls))
+            answers.append([message.text for message in messages_of(told)])  # type: ignore[arg-type]
+    assert answers == [["3", "8"], ["6", "8"], ["-3", "8"], ["-6", "8"], ["3", "8"], ["6", "8"]]
+    assert len(made) == 2 * 2 + 3, "two descriptions of each class, and three functions"

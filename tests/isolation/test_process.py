@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -84,5 +85,34 @@ def test_what_is_no_message_is_refused_and_ends_the_process(line: str) -> None:
         with pytest.raises(IsolatedError, match="where an answer belongs"):
             await process.call({"raw": [line]})
         assert not process.alive
+
+    asyncio.run(test())
+
+
+def test_another_interpreter_runs_a_file_and_sees_only_its_own_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "theirs.py"
+    file.write_text(
+        "import os, sys\n"
+        "class Theirs:\n"
+        "    def __call__(self, request):\n"
+        "        seen = [path for path in sys.path if path in request['hidden']]\n"
+        "        return [seen, 'PYTHONPATH' in os.environ, os.getsid(0) == os.getpid()]\n"
+    )
+
+    async def test() -> None:
+        process = await Isolated.start(f"{file}:Theirs", python=sys.executable)
+        assert await process.call({"hidden": [str(tmp_path)]}) == [[], False, True]
+        await process.kill()
+
+    asyncio.run(test())
+
+
+def test_an_interpreter_that_does_not_exist_is_an_error() -> None:
+    async def test() -> None:
+        with pytest.raises(IsolatedError, match=r"no process can be started: .*No such file"):
+            await Isolated.start(HANDLER, python="/nowhere/python")
 
     asyncio.run(test())

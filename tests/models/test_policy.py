@@ -3,17 +3,23 @@
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from rollart_flow.engines.registry import check_engine
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import Policy
 from rollart_flow.models.version_zero import load_codec, materialize
+from rollart_flow.trainers.build import check_trainer
+from rollart_flow.trainers.settings import TrainerSettings
+from rollart_flow.types import Image
+from rollart_flow.types.messages import user
 
 
 def test_naming_a_policy_loads_nothing_heavy() -> None:
@@ -31,6 +37,7 @@ def test_a_policy_survives_json(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     for policy in (
         Policy.tiny(hidden=32, words=("yes", "no"), seed=3, warm_start=20),
+        Policy.tiny(images=True, engine="transformers"),
         Policy.from_pretrained(tmp_path, dtype="bfloat16", max_batch=8),
         Policy.from_pretrained(tmp_path, device="cuda", eager=True),
         Policy.from_pretrained(tmp_path, chat_format="glm", template_options={"deep": [1, None]}),
@@ -119,3 +126,43 @@ def test_a_folder_keeps_how_its_policy_converses(tmp_path: Path) -> None:
 def test_an_unknown_chat_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="chat_format must be one of auto, harmony"):
         materialize(Policy(chat_format="hermit"), tmp_path / "model")
+
+
+def test_a_fresh_policy_that_takes_images_is_a_function_of_its_settings(tmp_path: Path) -> None:
+    policy = Policy.tiny(images=True, hidden=32, engine="transformers")
+    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
+        materialize(replace(policy, seed=seed), tmp_path / name)
+    (config, one), (_, again), (_, other) = (
+        load_folder(tmp_path / name) for name in ("one", "again", "other")
+    )
+    assert all(torch.equal(tensor, again[name]) for name, tensor in one.items())
+    assert not all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    assert config.head_dim == policy.head_dim == 8
+    codec = load_codec(tmp_path / "one")
+    frame = Image.of(np.zeros((24, 32, 3), np.uint8))
+    assert codec.pictures is not None
+    assert codec.pictures.tokens(frame) == 3 * 4
+    shown = codec.converse().observe([user("go", frame)])
+    assert shown.count(codec.pictures.placeholder) == 3 * 4
+    assert codec.encode_observation("go", first=True) == load_codec(
+        tmp_path / "one"
+    ).converse().observe("go")
+
+
+def test_what_takes_images_is_told_without_its_weights(tmp_path: Path) -> None:
+    assert not Policy.tiny().takes_images
+    assert Policy.tiny(images=True).takes_images
+    assert Policy.tiny(images=True).foreign
+    for settings, message in (
+        ({"images": 1}, "images must be true or false"),
+        ({"images": True, "hidden": 36}, "multiple of 8 x heads"),
+        ({"images": True, "path": str(tmp_path)}, "made from scratch"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            Policy(**settings)
+    with pytest.raises(SettingsError, match=r"policy\.engine=vllm, or transformers"):
+        check_engine(Policy.tiny(images=True))
+    with pytest.raises(SettingsError, match="backend to embedded or fsdp2"):
+        check_trainer(
+            Policy.tiny(images=True, engine="transformers"), TrainerSettings(backend="megatron")
+        )

@@ -15,6 +15,7 @@ from rollart_flow.errors import StoreError
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
 from rollart_flow.operators.filters import NamedFilter
 from rollart_flow.rows import events_table, from_ipc, to_ipc
+from rollart_flow.sandbox.pool_boxes import BoxRecord
 from rollart_flow.schema import to_table
 from rollart_flow.store import Run, RunInfo, RunStatus, RunWriter
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Trajectory
@@ -66,6 +67,7 @@ async def test_a_batch_whose_step_was_recorded_is_handed_out_again_from_the_tabl
     await first.commit({"steps": to_ipc(step_row(1))})
     for actor in (first, await replacing(uri)):
         rows = from_ipc(await actor.rows(batch))
+        assert "diff" not in rows.column_names
         assert rows["trajectory_id"].to_pylist() == list(batch.trajectory_ids)
         assert rows["advantage"].to_pylist() == [[1.0]] * SIZE
 
@@ -147,6 +149,7 @@ async def test_a_batch_has_its_rows_in_order_with_their_staleness(uri: str) -> N
     assert rows["trajectory_id"].to_pylist() == list(batch.trajectory_ids)
     assert rows["staleness"].to_pylist() == list(batch.staleness) == [1, 1, 0, 0]
     assert rows["token_ids"].to_pylist()[1] == [1, 2, 3, 4, 1]
+    assert "diff" not in rows.column_names
     assert await actor.get_batch(1, 1, SIZE) == batch, "asked again it answers the same"
     await actor.close(RunStatus.FINISHED)
 
@@ -387,3 +390,22 @@ async def test_the_successor_of_the_coordinator_gets_all_that_was_reported(uri: 
     assert recovered.untrained == batch, "although its manifest is not written yet"
     assert recovered.control.next_cursor == 3
     assert cursor == actor._service.index.cursor
+
+
+async def test_rows_of_boxes_that_are_sent_again_after_a_restart_are_stored_once(uri: str) -> None:
+    def box(name: str) -> dict[str, Any]:
+        record = BoxRecord(
+            sandbox_id=name, variant="bubblewrap", node="n", pool="p", environment_key="k",
+            domain=None, created_at=MOMENT, prewarmed=True, ended_at=MOMENT,
+        )  # fmt: skip
+        return record.row()
+
+    def rows(*names: str) -> bytes:
+        return to_ipc(to_table("sandboxes", [box(name) for name in names]))
+
+    first = await started(uri)
+    await first.record_sandboxes(rows("a", "b"))
+    other = await replacing(uri)
+    await other.record_sandboxes(rows("b", "c"))
+    await other.record_sandboxes(rows("b"))
+    assert sorted(Run(uri).sandboxes.collect()["sandbox_id"]) == ["a", "b", "c"]

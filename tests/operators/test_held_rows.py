@@ -1,7 +1,7 @@
 """Buffer, buffer writers and senders as objects of one process, over real tables."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rollart_flow.algorithms.filters import varied
+from rollart_flow.attempt_rows import rows_beside
 from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.operators.batch_rows import BatchRows
 from rollart_flow.operators.buffer import BufferActor, BufferSettings
@@ -24,7 +25,8 @@ from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.schema import row_schema
 from rollart_flow.store import Run, RunInfo, RunStatus, RunWriter
 from rollart_flow.types import Batch, Split, Trajectory
-from tests.builders import group, manifest, step_row, table, trajectory
+from rollart_flow.types.verdicts import Verdict
+from tests.builders import exchange, group, manifest, step_row, table, trajectory
 from tests.runs import ids
 
 SIZE = 4
@@ -64,7 +66,8 @@ class Processes:
     def send(self, *trajectories: Trajectory) -> None:
         """Return once the trajectories are durable, as a rollout process does."""
         sender = RowSender(self.buffer, self.writers)
-        wait(self.loop.start(sender.send(to_ipc(table(*trajectories)))), "send")
+        beside = {name: to_ipc(rows) for name, rows in rows_beside(trajectories).items()}
+        wait(self.loop.start(sender.send(to_ipc(table(*trajectories)), beside)), "send")
 
     def batch(self, step: int = 1, version: int = 0) -> tuple[Batch, pa.Table]:
         """The batch of a step, and its rows as the consumer gets them."""
@@ -97,7 +100,7 @@ def processes(uri: str) -> Iterator[Processes]:
 
 
 def test_rows_are_durable_once_and_batches_have_them_in_order(processes: Processes) -> None:
-    first, second = trajectory("g00000001", 1, start=1), trajectory("g00000000", 1)
+    first, second = trajectory("g00000001", 1, start=1, diff="+1"), trajectory("g00000000", 1)
     processes.send(first, second)
     processes.send(trajectory("g00000000", 0), trajectory("g00000001", 0, start=1))
     processes.send(second)
@@ -107,10 +110,12 @@ def test_rows_are_durable_once_and_batches_have_them_in_order(processes: Process
     batch, given = processes.batch(version=1)
     assert given["trajectory_id"].to_pylist() == list(batch.trajectory_ids)
     assert given["staleness"].to_pylist() == list(batch.staleness)
-    assert given.column_names[: len(row_schema("trajectories"))] == row_schema("trajectories").names
+    names = [name for name in row_schema("trajectories").names if name != "diff"]
+    assert given.column_names == [*names, "staleness"]
+    assert rows["diff"].to_list() == ["+1", None, None, None]
     stored = rows.select(pl.exclude("seq", "committed_at")).to_dicts()
     by_id = {row["trajectory_id"]: row for row in stored}
-    for row in given.select(row_schema("trajectories").names).to_pylist():
+    for row in given.to_pylist():
         of_table = by_id[row["trajectory_id"]]
         assert (row["token_ids"], row["logprobs"]) == (of_table["token_ids"], of_table["logprobs"])
 
@@ -146,18 +151,61 @@ def test_rows_of_an_evaluation_are_committed_beside_described_ones(processes: Pr
 def test_rows_that_a_writer_lost_before_their_commit_are_sent_again(processes: Processes) -> None:
     lost: list[bytes] = []
 
-    async def put(data: bytes) -> None:
+    async def put(data: bytes, beside: Mapping[str, bytes] | None) -> None:
         if not lost:
             lost.append(data)
             for writer in processes.writers:
                 await writer.call.clear.start()
-        await real(data)
+        await real(data, beside)
 
     actor = processes.buffer.actor._made.result()
     real, actor.put = actor.put, put
     processes.send(*group("g00000000"))
     assert lost
     assert ids(Run(processes.uri).trajectories) == ["g00000000-00", "g00000000-01"]
+
+
+def judged(group_id: str, attempt: int) -> Trajectory:
+    """An attempt with a verdict of its environment and two parts of its reward."""
+    verdicts = (Verdict(key="test_a", passed=False, message="1 != 2"),)
+    parts = {"form": 0.5, "goal": 0.0}
+    return trajectory(
+        group_id, attempt, verdicts=verdicts, verifier="v1", diff="+", reward_parts=parts
+    )
+
+
+def test_verdicts_are_committed_once_with_their_trajectories(processes: Processes) -> None:
+    both = [judged("g00000000", attempt) for attempt in range(2)]
+    processes.send(*both, trajectory("g00000001", 0))
+    processes.send(*both, judged("g00000002", 0))
+    processes.buffer = processes.started()
+    processes.send(*both)
+    run = Run(processes.uri)
+    rows = run.verdicts.sort("seq").collect()
+    assert len(rows) == 9
+    assert rows.select("trajectory_id", "source", "key").rows() == [
+        (name, source, key)
+        for name in ("g00000000-00", "g00000000-01", "g00000002-00")
+        for source, key in (("environment", "test_a"), ("reward", "form"), ("reward", "goal"))
+    ]
+    assert rows["verifier"].to_list() == ["v1", None, None] * 3
+    ends = run.trajectories.collect().select("trajectory_id", end="committed_at")
+    assert (rows.join(ends, on="trajectory_id")["end"] == rows["committed_at"]).all()
+
+
+def test_exchanges_are_committed_once_with_their_attempts(processes: Processes) -> None:
+    def captured(group_id: str, attempt: int, calls: int) -> Trajectory:
+        return trajectory(group_id, attempt, exchanges=tuple(map(exchange, range(calls))))
+
+    both = [captured("g00000000", attempt, 2) for attempt in range(2)]
+    processes.send(*both, trajectory("g00000001", 0))
+    processes.send(captured("g00000000", 0, 3), captured("g00000002", 0, 1))
+    run = Run(processes.uri)
+    rows = run.exchanges.sort("seq").collect()
+    calls = [("g00000000-00", 0), ("g00000000-00", 1), ("g00000000-01", 0), ("g00000000-01", 1)]
+    assert rows.select("episode_id", "number").rows() == [*calls, ("g00000002-00", 0)]
+    before = run.as_of(seq=int(rows["seq"][0]) - 1)
+    assert before.exchanges.collect().is_empty()
 
 
 def test_committed_rows_that_a_writer_lost_are_read_from_the_table(processes: Processes) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -166,7 +167,16 @@ def test_a_long_run_is_recovered_as_if_all_its_rows_were_read(
         read.append(len(samples))
         return real(events, samples, *others)
 
+    whole, collect = list[int](), recovery._collect
+
+    def collecting(rows: pl.LazyFrame) -> pl.DataFrame:
+        collected = collect(rows)
+        if "token_ids" in collected.columns:
+            whole.append(collected.height)
+        return collected
+
     monkeypatch.setattr(control, "recover", counting)
+    monkeypatch.setattr(recovery, "_collect", collecting)
     found = recover(Run(uri))
     state, expected = found.control, everything.control
     assert state.groups == expected.groups
@@ -185,3 +195,4 @@ def test_a_long_run_is_recovered_as_if_all_its_rows_were_read(
     assert len(state.closed) >= 12
     assert found.committed == len(expected.pending) + len(expected.known)
     assert read[0] < found.committed / 2
+    assert sum(whole) == found.pending_rows.num_rows, "only pending rows are read with their tokens"

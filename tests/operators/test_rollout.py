@@ -5,6 +5,7 @@ ones need the processes of a run; `tests/runner` shows the operator with them.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
@@ -33,7 +34,7 @@ class Buffer:
         self.error: StoreError | None = None
         self.call = self.put = self
 
-    async def start(self, data: bytes) -> None:
+    async def start(self, data: bytes, beside: Mapping[str, bytes] | None = None) -> None:
         now = asyncio.get_running_loop().time()
         names = from_ipc(data)["trajectory_id"].to_pylist()
         self.arrived.append((now, len(names)))
@@ -48,6 +49,15 @@ class Episodes:
 
     def __init__(self) -> None:
         self.running = self.most = 0
+        self.expected: list[str] = []
+        self.released: list[str] = []
+
+    async def ready(self) -> None:
+        """Nothing has to start."""
+
+    def expect(self, assignment: Assignment) -> "Boxes":
+        self.expected.append(assignment.trajectory_id)
+        return Boxes(self, assignment.trajectory_id)
 
     def manager(self, assignment: Assignment) -> Assignment:
         return assignment
@@ -58,6 +68,16 @@ class Episodes:
         await asyncio.sleep(float(assignment.task.payload))
         self.running -= 1
         return (trajectory(assignment.group_id, assignment.attempt),)
+
+
+class Boxes:
+    """What an attempt is expected to open; note when it is released."""
+
+    def __init__(self, episodes: Episodes, name: str) -> None:
+        self.episodes, self.name = episodes, name
+
+    def release(self) -> None:
+        self.episodes.released.append(self.name)
 
 
 def block(*seconds: float, group: str = "g") -> Any:
@@ -150,12 +170,28 @@ def test_a_caller_that_stops_to_wait_holds_nothing_back() -> None:
     async def test() -> None:
         sink = BufferSink(cast(Any, buffer))
         first, second = sink.put((trajectory("g", 0),)), sink.put((trajectory("g", 1),))
-        waiting = asyncio.ensure_future(asyncio.shield(first))
-        await asyncio.sleep(0)
-        waiting.cancel()
+        first.cancel()
         await second
 
     run(test())
     ((time, rows),) = buffer.arrived
     assert time == pytest.approx(WAIT_S)
     assert rows == 2
+
+
+def test_boxes_are_made_for_attempts_that_wait_for_their_place_and_end_with_them() -> None:
+    episodes = Episodes()
+
+    async def test() -> None:
+        block_of_three = asyncio.create_task(operator(Buffer(), episodes, most=1)(block(1, 1, 1)))
+        await asyncio.sleep(0.5)
+        assert episodes.running == 1
+        assert len(episodes.expected) == 3
+        assert not episodes.released
+        await asyncio.sleep(1.0)
+        assert episodes.released == ["g-00"]
+        block_of_three.cancel()
+        await asyncio.gather(block_of_three, return_exceptions=True)
+        assert sorted(episodes.released) == ["g-00", "g-01", "g-02"]
+
+    run(test())

@@ -37,7 +37,8 @@ def test_a_domain_may_have_its_own() -> None:
 @pytest.mark.parametrize(
     ("context", "said"),
     [
-        ("cute", "expected one of cut, notes, summarize"),
+        ("cute", r"expected one of cut, end, notes, summarize \(did you mean cut\?\)"),
+        ("ends", r"did you mean end\?"),
         ("cut(keep=2)", "keep should be"),
         ("cut(size=2)", "unexpected keyword argument 'size'"),
         ("cut(", "is no name like"),

@@ -15,6 +15,7 @@ from rollart_flow.algorithms import grpo
 from rollart_flow.errors import PipelineError, SettingsError
 from rollart_flow.pipeline import Buffer, Evaluate, Filter, Node, Reward, Rollout, Tasks, Train
 from rollart_flow.pipeline.keywords import keywords, nested_values, setting_docs
+from rollart_flow.pipeline.sandboxes import SandboxSettings
 from rollart_flow.trainers.optimizer import adamw
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.types import Limits, Sampling
@@ -59,6 +60,12 @@ NESTED: list[tuple[str, str, str, Any]] = [
     ("train", "trainer", "lora_targets", ("q_proj",)),
     ("train", "transfer", "protocol", "tcp"),
     ("train", "transfer", "rdma_devices", ()),
+    ("rollout", "sandboxes", "sandbox", "bubblewrap"),
+    ("rollout", "sandboxes", "sandbox_workers", 2),
+    ("rollout", "sandboxes", "sandbox_affinity", {"frozenlake": ("NODE", "CPU")}),
+    ("rollout", "sandboxes", "max_sandboxes", 20),
+    ("rollout", "sandboxes", "min_sandboxes", 2),
+    ("rollout", "sandboxes", "max_sandbox_failures", 4),
 ]
 """Node, nested value, setting and a value for it: every setting within a nested value."""
 
@@ -80,6 +87,7 @@ def value_class(value: str) -> Callable[..., Any]:
         "limits": Limits,
         "trainer": TrainerSettings,
         "transfer": TransferSettings,
+        "sandboxes": SandboxSettings,
     }
     return classes[value]
 

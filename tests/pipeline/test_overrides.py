@@ -1,15 +1,17 @@
 """Settings given as text replace those of the file; a wrong one says which are right."""
 
 import json
+from dataclasses import dataclass
 
 import pytest
 
+from rollart_flow import Pipeline, Secret, buffer, reward, rollout, tasks, train
 from rollart_flow.algorithms import Critic, Decayed, grpo, opsm, ppo, tis
 from rollart_flow.control.schedule.schedules import areal, rollart, window
-from rollart_flow.envs import Arithmetic
+from rollart_flow.envs import Arithmetic, Domain
 from rollart_flow.errors import PipelineError, SettingsError
 from rollart_flow.pipeline.described import fields_of
-from tests.pipeline.parts import two_domains
+from tests.pipeline.parts import POLICY, two_domains
 
 
 def test_keys_name_a_node_or_stand_alone_where_they_fit_only_one() -> None:
@@ -105,6 +107,36 @@ def test_a_wrong_setting_says_what_is_right(key: str, value: str, message: str) 
     with pytest.raises(SettingsError, match=message) as raised:
         two_domains().override({key: value})
     assert "\n" not in str(raised.value)
+
+
+def test_the_name_of_a_run_is_no_setting() -> None:
+    with pytest.raises(SettingsError, match=r"by --name; write train\.algorithm\.name whole"):
+        two_domains().override({"name": "mine"})
+
+
+@dataclass(frozen=True)
+class Judged(Arithmetic):
+    """A domain with a setting that is named like a key."""
+
+    judge_api_key: str | Secret = ""
+
+
+def over(domain: Domain) -> Pipeline:
+    """A pipeline over one domain."""
+    scored = reward(rollout(tasks(domain, group_size=4), POLICY))
+    batches = buffer(scored, batch_size=8)
+    return Pipeline("judged", train(batches, POLICY, grpo(), steps=1))
+
+
+def test_a_key_in_plain_text_reaches_neither_run_json_nor_events() -> None:
+    """Settings of the file and of `-s` are stored by these two functions only."""
+    secret = Judged(judge_api_key=Secret.from_env("JUDGE_KEY"))
+    assert "JUDGE_KEY" in json.dumps(over(secret).settings())
+    plain, given = over(Judged(judge_api_key="hunter2")), over(Judged())
+    for use in (plain.settings, lambda: given.override({"judge_api_key": "hunter2"})):
+        with pytest.raises(SettingsError, match=r"judge_api_key is plain text") as refused:
+            use()
+        assert "hunter2" not in str(refused.value)
 
 
 def test_settings_that_do_not_fit_together_are_refused_as_in_the_file() -> None:

@@ -1,13 +1,18 @@
 """The plan says what runs where, from settings alone."""
 
 import json
+from typing import Any
+
+import pytest
 
 from rollart_flow import Pipeline, buffer, reward, rollout, tasks, train
 from rollart_flow.algorithms import grpo
+from rollart_flow.errors import PipelineError
 from rollart_flow.pipeline.described import describe
 from rollart_flow.rewards import Judge, Part, RewardFunction, compose, exact
 from rollart_flow.types import Trajectory
 from tests.pipeline.parts import POLICY, SUMS, two_domains
+from tests.sandbox.probes import Probe
 
 
 class Stateless:
@@ -58,6 +63,37 @@ def test_where_resources_are_found_and_not_given_the_plan_says_so() -> None:
         ("frozenlake", "auto", "CPU"),
         ("arithmetic", "auto", "CPU"),
     ]
+
+
+def test_boxes_are_asked_for_where_a_domain_opens_them() -> None:
+    attempts = rollout(
+        tasks(SUMS, Probe()),
+        POLICY,
+        sandbox_workers=3,
+        sandbox_affinity={"probe": ("BOXES", "CPU")},
+    )
+    plan = Pipeline("p", train(buffer(reward(attempts)), POLICY, grpo(), steps=1)).plan()
+    (stage,) = [stage for stage in plan.stages if stage.kind == "rollout"]
+    assert stage.parallel.endswith(", 3 for boxes")
+    assert [(want.domain, want.resource) for want in stage.wants] == [
+        ("arithmetic", "CPU"),
+        ("probe", "CPU"),
+        ("boxes of probe", "BOXES"),
+    ]
+    assert "boxes" not in str(two_domains().plan().stages)
+
+
+@pytest.mark.parametrize(
+    ("affinity", "said"),
+    [
+        ({"nothing": "CPU"}, "sandbox_affinity"),
+        ({"probe": ()}, r"sandbox_affinity\['probe'\] names no class"),
+        ({"probe": ("A", "B"), "default": ("A", "C")}, "different stand-ins for A"),
+    ],
+)
+def test_an_affinity_of_boxes_that_cannot_be_is_refused(affinity: Any, said: str) -> None:
+    with pytest.raises(PipelineError, match=said):
+        rollout(tasks(SUMS, Probe()), POLICY, sandbox_affinity=affinity)
 
 
 def test_a_plan_is_json() -> None:

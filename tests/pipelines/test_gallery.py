@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import polars as pl
@@ -10,15 +10,17 @@ import pytest
 
 from rollart_flow import runner
 from rollart_flow.pipeline import load_pipeline
+from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.store import Run, open_run
 from rollart_flow.types import EventKind, Reason
 from tests.cli.shell import served_reward
+from tests.envs.foreign.openenv_server import Answer, counting_in_a_thread, shown
 from tests.local_ray import own_ray
 from tests.s3.server import BUCKET, s3_server
 
 GALLERY = Path(__file__).parents[2] / "pipelines"
-RUN_BY_OTHERS = {"scenario"}
-"""Files that are no pipeline; tests/simulation runs them."""
+RUN_BY_OTHERS = {"scenario", "pretrained_model"}
+"""Run by tests/simulation, as it is no pipeline, and by tests/runner/test_pretrained.py."""
 FILES = sorted({path.stem for path in GALLERY.glob("*.py")} - RUN_BY_OTHERS)
 STEPS = 2
 TINY = {
@@ -95,6 +97,13 @@ def test_the_rows_of_a_table_are_the_tasks(folder: str) -> None:
     assert set(trained(run)["reward"]) <= {0.0, 1.0}
 
 
+def test_a_purchase_in_the_shop_is_rewarded_by_what_fits(folder: str) -> None:
+    run = ran("shop", folder, **BRIEF | {"policy.warm_start": "20", "shop.max_turns": "4"})
+    rows = run.trajectories.filter(pl.col("outcome") == "completed").collect()
+    assert ((rows["reward"] >= 0) & (rows["reward"] <= 1)).all()
+    assert set(trained(run)["domain"]) == {"shop"}
+
+
 def test_a_long_talk_goes_on_in_branches_and_is_trained_with_all_of_them(folder: str) -> None:
     text = (GALLERY / "long_talk.py").read_text()
     start, end = text.index("class StoreroomEnvironment"), text.index("policy = ")
@@ -104,6 +113,100 @@ def test_a_long_talk_goes_on_in_branches_and_is_trained_with_all_of_them(folder:
     assert rows.filter(pl.col("shared_tokens") > 20).height, "a chain that was cut"
     agents = rows.filter(pl.col("messages").str.contains("Say yes or no."))
     assert agents.height >= rows["episode_id"].n_unique()
+
+
+def test_repairs_of_a_package_are_judged_test_by_test(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if problem := VARIANT.problem():
+        pytest.skip(problem)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    few = {"policy.warm_start": "0", "group_size": "2", "batch_size": "4"}
+    run = ran("swe", folder, **few)
+    rows = trained(run)
+    assert set(rows["outcome"]) == {"truncated"}
+    assert rows["messages"].str.contains("Call a tool").all()
+    assert set(rows["reward"]) == {0.0}
+    failed = run.verdicts.filter(pl.col("key").str.starts_with("fail_to_pass/")).collect()
+    assert set(failed["passed"]) == {False}
+    assert set(rows["trajectory_id"]) <= set(failed["trajectory_id"])
+
+
+@pytest.mark.whole
+def test_a_program_repairs_a_package_and_its_calls_are_trained(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if problem := VARIANT.problem():
+        pytest.skip(problem)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    few = {"policy.warm_start": "0", "group_size": "2", "batch_size": "4"}
+    run = ran("agent_swe", folder, **few)
+    rows = trained(run)
+    assert set(rows["env_version"]) == {"swe/1+bash/1"}
+    assert set(rows["outcome"]) == {"completed"}
+    assert (rows["turns"].list.len() == 3).all(), "answers without a call"
+    calls = run.exchanges.collect().join(rows, on="trajectory_id", how="semi")
+    assert calls["trained_tokens"].sum() == rows["action_mask"].list.sum().sum()
+
+
+def test_four_families_of_tasks_run_together(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if problem := VARIANT.problem():
+        pytest.skip(problem)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    few = {"policy.warm_start": "0", "group_size": "2", "batch_size": "8"}
+    run = ran("world", folder, **few)
+    rows = run.trajectories.collect()
+    assert set(rows["domain"]) == {"sokoban", "math_python", "shop", "swe_sample"}
+    assert rows.filter(pl.col("outcome").is_in(["failed", "timed_out"])).is_empty()
+    boxes = run.sandboxes.collect()
+    assert set(boxes["domain"]) == {"math_python", "swe_sample"}
+    ended = rows.filter(pl.col("outcome") != "cancelled")["trajectory_id"].implode()
+    used = boxes.filter(pl.col("trajectory_id").is_in(ended), pl.col("domain") == "swe_sample")
+    assert (used["execs"] >= 1).all(), "unless no attempt ended before the run"
+    assert used["leaked"].sum() == 0
+
+
+def test_games_of_other_packages_are_played_in_text(folder: str) -> None:
+    few = {"policy.warm_start": "0", "group_size": "2", "batch_size": "8"}
+    run = ran("text_games", folder, **few)
+    rows = run.trajectories.collect()
+    names = {"GuessTheNumber-v0-easy", "Blackjack-v1", "textworld", "reasoning_gym"}
+    assert set(rows["domain"]) == names
+    assert rows.filter(pl.col("outcome").is_in(["failed", "timed_out"])).is_empty()
+
+
+def test_a_policy_that_takes_images_is_shown_pictures(folder: str) -> None:
+    run = ran("visual_lake", folder, **BRIEF)
+    rows = trained(run)
+    assert rows["images"].list.len().min() >= 1  # type: ignore[operator]
+    assert run.image(rows["images"][0][0]).size == (16, 16)
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(1800)
+def test_a_policy_that_takes_images_learns_to_reach_the_goal(folder: str) -> None:
+    loaded = load_pipeline(GALLERY / "visual_lake.py", {})
+    run = open_run(runner.run(loaded, store=folder, name="learns", executor="inline").uri)
+    sampled = pl.col("metric") == "success_sampled"
+    found = run.evaluations.filter(sampled).sort("step").collect()["value"]
+    assert found[0] < 0.5
+    assert found[-1] > 0.7
+
+
+def test_puzzles_are_played_on_levels_that_training_saw_and_on_held_out_ones(folder: str) -> None:
+    run = ran("games", folder, **BRIEF)
+    assert {"success", "success/held_out"} <= set(run.evaluations.collect()["metric"])
+    rows = trained(run)
+    assert set(rows["outcome"]) <= {"completed", "truncated"}
+    assert rows["turns"].list.len().max() > 1  # type: ignore[operator]
+
+
+def test_a_policy_may_call_python_for_problems_of_mathematics(folder: str) -> None:
+    rows = trained(ran("math_python", folder, **{"policy.warm_start": "0"}))
+    assert set(rows["outcome"]) <= {"completed", "truncated"}
+    assert all('"name": "python"' in tools or '"name":"python"' in tools for tools in rows["tools"])
 
 
 def test_dynamic_sampling_trains_no_group_whose_rewards_are_equal(folder: str) -> None:
@@ -125,6 +228,25 @@ def test_each_domain_is_generated_on_the_class_that_it_is_bound_to(folder: str) 
     turns = trained(run).select("domain", "turns").explode("turns")
     used = turns.select("domain", pl.col("turns").struct.field("hardware")).unique()
     assert set(used.iter_rows()) == {("frozenlake", "H800"), ("arithmetic", "H20")}
+
+
+def test_the_environment_is_at_an_openenv_server(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is one of our own, with the answers of the environment of `openenv init`."""
+    answers: dict[str, Callable[[], Answer]] = {
+        "reset": lambda: shown({"echoed_message": "ready", "message_length": 0}, 0.0),
+        "step": lambda: shown({"echoed_message": "x", "message_length": 3}, 0.3),
+    }
+    with counting_in_a_thread(answers) as server:
+        monkeypatch.setenv("OPENENV_URL", server.url)
+        run = ran("openenv_echo", folder, **{"policy.warm_start": "0"})
+    rows = trained(run)
+    assert set(rows["domain"]) == {"echo"}
+    assert set(rows["reward"]) == {0.3}
+    sent = {each["data"]["message"] for each in server.requests if each["type"] == "step"}
+    said = rows.select(pl.col("turns").list.last().struct.field("action")).to_series()
+    assert set(said) <= sent
 
 
 def test_the_reward_comes_from_the_endpoint(
@@ -169,7 +291,7 @@ def test_every_file_can_be_planned_at_that_size(name: str) -> None:
 def test_every_file_of_the_gallery_is_run_here_and_listed_in_its_page() -> None:
     files = {path.stem for path in GALLERY.glob("*.py")}
     here = Path(__file__).read_text()
-    assert 8 <= len(files) <= 13
+    assert 8 <= len(files) <= 24
     assert [name for name in FILES if f'"{name}' not in here] == []
     page = (GALLERY.parent / "docs" / "gallery.md").read_text()
     assert set(re.findall(r"^\| `pipelines/(\w+)\.py`", page, re.MULTILINE)) == files

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rollart_flow.errors import StoreError
-from rollart_flow.resources import Placement, Remote, TypedCluster, Worker, register
+from rollart_flow.resources import Placement, Remote, TypedCluster, Worker, local, register
 from rollart_flow.resources.local import LocalActor, LoopThread
 
 
@@ -108,3 +108,38 @@ def test_a_cluster_of_blocking_workers_has_a_thread_for_each(loop: LoopThread) -
     assert loop.start(cluster.call.rank.aio(1)).result() == [1, 2]
     assert len(set(cluster.wait_until_ready())) == 1
     cluster.shutdown()
+
+
+def test_a_loop_that_is_busy_while_it_is_closed_ends_its_tasks_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No task is left pending and no coroutine unawaited; either would be a warning."""
+    monkeypatch.setattr(local, "_CLOSE_S", 0.05)
+    thread, free = LoopThread(), threading.Event()
+    begun: set[asyncio.Future[None]] = set()
+
+    async def block() -> None:
+        free.wait()
+
+    async def begins_another_as_it_ends() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            begun.add(asyncio.ensure_future(last()))
+
+    async def last() -> None:
+        await asyncio.Event().wait()
+
+    waiting = thread.start(begins_another_as_it_ends())
+    blocked = thread.start(block())
+    late = thread.start(last())
+    thread.close()
+    assert not blocked.done()
+    free.set()
+    thread._thread.join()
+    assert begun
+    assert all(task.cancelled() for task in begun)
+    assert thread._loop.is_closed()
+    assert waiting.cancelled()
+    assert late.cancelled()
+    thread.close()

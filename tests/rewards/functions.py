@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rollart_flow.types import Trajectory
+from rollart_flow.types.verdicts import Verdict, VerdictKind
 
 
 def turns(trajectory: Trajectory) -> float:
@@ -19,6 +20,15 @@ def pid(trajectory: Trajectory) -> float:
 
 def with_parts(trajectory: Trajectory) -> Any:
     return np.float32(0.5), {"right": 1, "short": np.float64(-0.5)}
+
+
+def with_verdicts(trajectory: Trajectory) -> Any:
+    found = Verdict(key="style", kind=VerdictKind.REWARD, message="a line is too long")
+    return 0.5, {"style": 0.25}, [found, {"key": "test_a", "passed": True}]
+
+
+def with_infinite_verdict(trajectory: Trajectory) -> Any:
+    return 0.5, None, [Verdict(key="test_a", seconds=float("inf"))]
 
 
 async def in_the_loop(trajectory: Trajectory) -> float:

@@ -15,9 +15,10 @@ HEAVY = ("ray", "torch", "httpx2", "polars", "pyarrow", "pydantic")
 
 def test_every_exported_name_is_there() -> None:
     assert rewards.__all__ == [
-        "ChatCompletions", "Completes", "Judge", "Judgements", "Part",
-        "RewardFunction", "Score", "compose", "environment_reward", "exact",
-        "majority", "numeric", "regex",
+        "HACK_PROMPT", "ChatCompletions", "Completes", "Judge", "Judgements", "Part",
+        "RewardFunction", "Score", "code_tests", "completion_time", "compose",
+        "environment_reward", "exact", "majority", "math_equal", "numeric", "process_reward",
+        "regex", "watched",
     ]  # fmt: skip
     for name in rewards.__all__:
         found = getattr(rewards, name)

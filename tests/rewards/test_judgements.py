@@ -12,7 +12,7 @@ from rollart_flow.errors import RewardFailedError, SettingsError
 from rollart_flow.models.policy import Policy
 from rollart_flow.models.version_zero import materialize
 from rollart_flow.rewards import ChatCompletions, Judge, Judgements
-from rollart_flow.rewards.judge import Judgement, content_key
+from rollart_flow.rewards.judge import JudgeReply, content_key
 from tests.builders import answered
 from tests.rewards.chat_server import ANSWERED, ChatServer, judged, said
 
@@ -72,7 +72,7 @@ def test_judgements_in_a_folder_outlive_the_process(tmp_path: Path) -> None:
 
 def test_memory_keeps_what_was_used_last(tmp_path: Path) -> None:
     cache = Judgements(size=2)
-    kept, dropped, newest = (Judgement(key, "m", 1.0, "1") for key in "abc")
+    kept, dropped, newest = (JudgeReply(key, "m", 1.0, "1") for key in "abc")
     cache.put(kept)
     cache.put(dropped)
     assert cache.get("a") == kept

@@ -7,8 +7,12 @@ from dataclasses import replace
 import pytest
 
 from rollart_flow.rewards.base import RewardFunction, environment_reward
+from rollart_flow.rewards.composition import Part, compose
+from rollart_flow.rewards.majority import majority
 from rollart_flow.rewards.score import Scorer, score
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
+from rollart_flow.types.verdicts import Verdict, VerdictKind
+from rollart_flow.verdict_rows import verdicts_table
 from tests.builders import trajectory, turn
 from tests.rewards import functions
 
@@ -37,6 +41,40 @@ def test_parts_are_kept_and_numpy_is_converted() -> None:
     assert (result.reward, result.reward_parts) == (0.5, {"right": 1.0, "short": -0.5})
 
 
+def test_verdicts_come_from_another_process_and_through_a_composition() -> None:
+    reason = Verdict(key="style", kind=VerdictKind.REWARD, message="a line is too long")
+    test = Verdict(key="test_a", passed=True)
+    result = scored(functions.with_verdicts)
+    assert (result.reward, result.reward_parts) == (0.5, {"style": 0.25})
+    assert result.reward_verdicts == (reason, test)
+    composed = scored(compose(functions.turns, Part("code", functions.with_verdicts)))
+    assert composed.reward_verdicts == (
+        replace(reason, key="code.style"), replace(test, key="code.test_a"),
+    )  # fmt: skip
+    assert scored(majority(functions.with_verdicts, k=1)).reward_verdicts is None
+    rows = verdicts_table([composed])
+    assert rows is not None
+    found = {row["key"]: row for row in rows.to_pylist()}
+    assert found["code.style"]["value"] == 0.25
+    assert found["code.style"]["message"] == "a line is too long"
+    assert found["process"]["kind"] == "reward"
+    assert {row["source"] for row in found.values()} == {"reward"}
+
+
+def test_one_part_of_a_reward_has_a_row_only_if_something_was_said_of_it() -> None:
+    one = replace(TRAJECTORY, reward_parts={"style": 0.25})
+    assert verdicts_table([one]) is None
+    said = Verdict(key="style", kind=VerdictKind.REWARD, message="a line is too long")
+    test = Verdict(key="test_a", passed=True)
+    for verdicts, expected in (((said,), [("style", 0.25)]), ((test,), [("test_a", None)])):
+        rows = verdicts_table([replace(one, reward_verdicts=verdicts)])
+        assert rows is not None
+        assert [(row["key"], row["value"]) for row in rows.to_pylist()] == expected
+    both = verdicts_table([replace(one, reward_parts={"style": 0.25, "right": 1.0})])
+    assert both is not None
+    assert both["key"].to_pylist() == ["style", "right"]
+
+
 def test_a_closure_is_scored_too() -> None:
     bonus = 0.5
     assert scored(lambda trajectory: len(trajectory.turns) + bonus).reward == 2.5
@@ -57,6 +95,7 @@ def test_only_completed_and_truncated_trajectories_are_scored(outcome: Outcome) 
         (functions.raises, "failed", "reward_error", "raises: KeyError: 'gold answer'"),
         (functions.raises_in_the_loop, "failed", "reward_error", "the judge is not at home"),
         (functions.exits, "failed", "reward_error", "ended with exit status 4"),
+        (functions.with_infinite_verdict, "failed", "reward_error", "seconds: inf given"),
         (functions.text, "failed", "reward_error", "returned str as reward; it must return"),
         (functions.nothing, "failed", "reward_error", "returned None as reward"),
         (functions.list_of_parts, "failed", "reward_error", "returned list as parts"),

@@ -11,7 +11,7 @@ from rollart_flow.models.lora import read_adapter
 from rollart_flow.models.version_zero import materialize
 from rollart_flow.pipeline.loading import LoadedPipeline, load_source
 from rollart_flow.replay import replay_trajectory
-from rollart_flow.runner.adapters import kept_adapter
+from rollart_flow.runner.adapters import stored_adapter
 from rollart_flow.runner.settings import evaluation_arguments, rollout_arguments
 from rollart_flow.runner.setup import create_run
 from rollart_flow.store import RunStatus, open_run
@@ -53,16 +53,16 @@ def test_a_run_records_the_adapter_by_content_and_keeps_a_copy(
     uri = create_run(made, store=str(tmp_path), name="run", on_progress=ignore_progress)
     run, wanted = open_run(uri), read_adapter(adapter).fingerprint
     assert run.info.settings["nodes"]["evaluate"]["lora"]["fingerprint"] == wanted
-    kept = kept_adapter(run, "evaluate")
+    kept = stored_adapter(run, "evaluate")
     assert kept is not None
     assert (kept.fingerprint, kept.folder) == (wanted, adapter_uri(uri))
-    assert kept_adapter(run, "rollout") is None
+    assert stored_adapter(run, "rollout") is None
     assert evaluation_arguments(made.pipeline, uri, "local")["lora"] == adapter_uri(uri)
     assert "lora" not in rollout_arguments(made.pipeline, uri, "local")
 
     say(Path(adapter_uri(uri)), lora_alpha=1.0)
     with pytest.raises(WeightsError, match="is not the one that sampled these tokens"):
-        kept_adapter(run, "evaluate")
+        stored_adapter(run, "evaluate")
 
 
 def test_an_adapter_that_changed_since_the_pipeline_was_built_is_refused(

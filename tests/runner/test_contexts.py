@@ -11,52 +11,18 @@ from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay import replay_step, replay_trajectory
 from rollart_flow.store import open_run
 from tests.cli.shell import rollart
+from tests.runner.talking import TALKING
 
-PIPELINE = """
-from dataclasses import dataclass
-from itertools import count
-from typing import ClassVar
-
-from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
-from rollart_flow.algorithms import grpo
-from rollart_flow.envs import Domain, Environment, ToolEnvironment, tool
-from rollart_flow.types import Task
-from rollart_flow.types.messages import user
-
-
-class Talk(ToolEnvironment):
-    inline = True
-
-    def reset(self, seed, task):
-        self.left = 6
-        return [user(task)], {}
-
-    @tool
-    def double(self, number: int) -> int:
-        "Double a number."
-        return 2 * number
-
-    def answer(self, text):
-        self.left -= 1
-        return [user("Go on.")], len(text) % 3 / 2, not self.left, False, {}
-
-
-@dataclass(frozen=True)
-class Talking(Domain):
-    name: ClassVar[str] = "talking"
-    environment: ClassVar[type[Environment]] = Talk
-    max_turns: ClassVar[int] = 30
-
-    def tasks(self, split, seed):
-        for number in count():
-            yield Task(f"t{number}", self.name, f"Twice {number % 10}?")
-
-
+PIPELINE = (
+    TALKING
+    + """
 policy = Policy.tiny(hidden=16, layers=1, heads=2, max_context=CONTEXT)
-attempts = rollout(tasks(Talking(), group_size=4), policy, max_tokens=6, context="POLICY")
+prompts = tasks(Talking(turns=6, max_turns=30), group_size=4)
+attempts = rollout(prompts, policy, max_tokens=6, context="POLICY")
 batches = buffer(reward(attempts), batch_size=8, alpha=1)
 pipeline = Pipeline("talk", train(batches, policy, grpo(), steps=2))
 """
+)
 
 
 @pytest.mark.parametrize(

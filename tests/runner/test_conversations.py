@@ -12,6 +12,7 @@ from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay import replay_trajectory
 from rollart_flow.store import Run, open_run
 from rollart_flow.types import Role
+from tests.runner.talking import TALKING
 
 TEMPLATE = (
     "{% if tools %}<user>{{ tools | tojson }}{% endif %}"
@@ -22,50 +23,14 @@ TEMPLATE = (
     "{% else %}<user>{{ message['role'] }}: {{ message['content'] }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-PIPELINE = """
-from dataclasses import dataclass
-from itertools import count
-from typing import ClassVar
-
-from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
-from rollart_flow.algorithms import grpo
-from rollart_flow.envs import Domain, Environment, ToolEnvironment, tool
-from rollart_flow.types import Task
-from rollart_flow.types.messages import system, user
-
-
-class Talk(ToolEnvironment):
-    inline = True
-
-    def reset(self, seed, task):
-        self.left = 2
-        return [system("Be brief."), user(task)], {}
-
-    @tool
-    def double(self, number: int) -> int:
-        "Double a number."
-        return 2 * number
-
-    def answer(self, text):
-        self.left -= 1
-        return [user("Go on.")], len(text) % 3 / 2, not self.left, False, {}
-
-
-@dataclass(frozen=True)
-class Talking(Domain):
-    name: ClassVar[str] = "talking"
-    environment: ClassVar[type[Environment]] = Talk
-    max_turns: ClassVar[int] = 4
-
-    def tasks(self, split, seed):
-        for number in count():
-            yield Task(f"t{number}", self.name, f"What is twice {number}?")
-
-
+PIPELINE = (
+    TALKING
+    + """
 policy = Policy.from_pretrained(FOLDER, max_context=512)
-scored = reward(rollout(tasks(Talking(), group_size=4), policy, max_tokens=6))
+scored = reward(rollout(tasks(Talking(turns=2, max_turns=4), group_size=4), policy, max_tokens=6))
 pipeline = Pipeline("talk", train(buffer(scored, batch_size=8, alpha=1), policy, grpo(), steps=2))
 """
+)
 
 
 @pytest.fixture(scope="module")

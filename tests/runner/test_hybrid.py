@@ -34,7 +34,7 @@ pipeline = Pipeline("coins", steps)
 @contextmanager
 def devices(**classes: float) -> Iterator[None]:
     """A Ray of this machine with units of resource classes; only their names are real."""
-    with own_ray(num_gpus=0, resources=classes):
+    with own_ray(num_cpus=4, num_gpus=0, resources=classes):
         yield
 
 
@@ -51,8 +51,16 @@ def scheduled(schedule: Schedule) -> Pipeline:
     return Pipeline("p", steps)
 
 
-def test_each_engine_takes_the_bundle_of_one_rank_and_both_reserve_a_half() -> None:
-    with devices(H800=2.0, H20=2.0):
+class TestOnTwoClasses:
+    """A Ray of two H800s and two H20s, on which each test releases what it places."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def ray(cls) -> Iterator[None]:
+        with devices(H800=2.0, H20=2.0):
+            yield
+
+    def test_each_engine_takes_the_bundle_of_one_rank_and_both_reserve_a_half(self) -> None:
         placed = place_workers(
             pipeline(ranks=2, engine_workers=2, backend="fsdp2"), manager := ResourceManager()
         )
@@ -63,25 +71,21 @@ def test_each_engine_takes_the_bundle_of_one_rank_and_both_reserve_a_half() -> N
         assert all(p.in_turns and not p.shares for p in everyone), "nothing slides"
         manager.release(placed.training)
 
-
-def test_the_class_that_engines_ask_for_is_the_one_of_both() -> None:
-    with devices(H800=1.0, H20=1.0):
+    def test_the_class_that_engines_ask_for_is_the_one_of_both(self) -> None:
         asked = pipeline(**{"rollout.hw_affinity": '{"default": "H20"}'})
         assert {grant.granted for grant in preview(asked)} == {"H20"}
         assert {grant.granted for grant in preview(pipeline())} == {"H800"}, "all were released"
+
+    def test_ranks_that_find_no_room_on_one_class_are_refused(self) -> None:
+        with pytest.raises(RunFailedError, match=r"3 ranks .* were placed on CPUs; lower"):
+            preview(pipeline(ranks=3, engine_workers=3, backend="fsdp2"))
+        assert {grant.granted for grant in preview(pipeline())} == {"H800"}
 
 
 def test_without_accelerators_both_are_placed_on_the_cpus_as_ever() -> None:
     with devices():
         placed = place_workers(pipeline(sliding_workers=1), ResourceManager())
         assert not any(p.in_turns for p in (*placed.engines, *placed.training))
-
-
-def test_ranks_that_find_no_room_on_one_class_are_refused() -> None:
-    with devices(H800=1.0):
-        with pytest.raises(RunFailedError, match=r"2 ranks .* were placed on CPUs; lower"):
-            preview(pipeline(ranks=2, engine_workers=2, backend="fsdp2"))
-        assert {grant.granted for grant in preview(pipeline())} == {"H800"}
 
 
 @pytest.mark.parametrize(

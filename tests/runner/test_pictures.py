@@ -14,33 +14,16 @@ from rollart_flow.store.layout import weights_uri
 from rollart_flow.weights import stored_weights
 from tests.cli.shell import rollart
 from tests.models.vision import save_tiny_vision
-from tests.runner.local import calling
-
-PIPELINE = """
-from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
-from rollart_flow.algorithms import grpo
-from rollart_flow.envs import FrozenLake
-
-policy = Policy.from_pretrained(FOLDER, max_context=96, engine="transformers")
-lake = FrozenLake(visual=True, tile_pixels=8, size=2, max_turns=2, random_maps=True)
-attempts = rollout(tasks(lake, group_size=4), policy, max_tokens=2)
-
-
-def varied(trajectory):
-    return float(sum(trajectory.token_ids) % 5)
-
-
-scored = reward(attempts, varied)
-batches = buffer(scored, batch_size=8, alpha=1)
-pipeline = Pipeline("sees", train(batches, policy, grpo(), steps=2, checkpoint_every=2))
-"""
+from tests.runner.lakes import lakes
+from tests.runner.local import calling, run_with
 
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedPipeline:
     folder = tmp_path_factory.mktemp("sees")
     model = save_tiny_vision(folder / "model", max_context=96)
-    return load_source(PIPELINE.replace("FOLDER", repr(str(model))), folder / "sees.py")
+    policy = f"Policy.from_pretrained({str(model)!r}, max_context=96, engine='transformers')"
+    return load_source(lakes(policy), folder / "sees.py")
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +102,19 @@ def test_a_resumed_run_trains_the_rows_with_their_images(
     resumed = open_run(tmp_path / "sees")
     assert resumed.steps.sort("step").collect()["step"].to_list() == [1, 2]
     assert replay_step(resumed.uri, 2).equal
+
+
+@pytest.mark.usefixtures("shared_ray")
+@pytest.mark.parametrize(
+    "train",
+    ["", pytest.param(", backend='fsdp2', ranks=2", marks=pytest.mark.whole)],
+    ids=["one process", "two ranks"],
+)
+def test_processes_of_ray_train_on_images(train: str, tmp_path: Path) -> None:
+    made = run_with(lakes(train=train), tmp_path, name="sees")
+
+    assert made.steps.collect().height == 2
+    named = set(made.trajectories.collect()["images"].explode().drop_nulls())
+    assert {path.stem for path in Path(made.uri, "images").iterdir()} == named
+    replayed = replay_step(made.uri, 2)
+    assert replayed.recomputed["loss"] == pytest.approx(replayed.recorded["loss"], abs=1e-5)

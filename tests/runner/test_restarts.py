@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,14 @@ from rollart_flow.replay import replay_step
 from rollart_flow.runner import session
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.runner.trainer_restart import restart_trainer
-from rollart_flow.store import Run, RunStatus
-from rollart_flow.types import EventKind
+from rollart_flow.store import Run
 from tests.chaos.faults.processes import of_clusters
-from tests.runner.local import events, pid_of, run_with
-from tests.runner.world import PIPELINE, check_sound, open_gate, source, was_taken
+from tests.runner.in_flight import check_nothing_lost, logged
+from tests.runner.local import pid_of, run_with
+from tests.runner.world import PIPELINE, open_gate, source, was_taken
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
 
-RESETS = "resets"
 STRIKES = '''
 import time
 
@@ -39,22 +37,12 @@ def gate(name):
         return stop_at(name)
     (struck,) = GATES.glob(f"{name}.[0-9]*")
     os.kill(int(struck.read_text()), signal.SIGKILL)
-
-
-class LoggedEnvironment(CoinEnvironment):
-    def reset(self, seed, task):
-        with open(GATES / "resets", "a") as file:
-            file.write(f"{seed}\\n")
-        return super().reset(seed, task)
 '''
-"""Gates that kill any process, and an environment that appends to a file whenever it is reset."""
+"""Gates that kill any process."""
 
 
-def logged(gates: Path, **values: int) -> str:
-    text = source(gates, PIPELINE, **values)
-    before, after = text.split("@dataclass(frozen=True)", 1)
-    after = after.replace("CoinEnvironment", "LoggedEnvironment")
-    return f"{before}{STRIKES}\n\n@dataclass(frozen=True){after}"
+def struck(gates: Path, **values: int) -> str:
+    return source(gates, STRIKES + logged(PIPELINE), **values)
 
 
 @pytest.fixture
@@ -76,23 +64,6 @@ def kill(pid: int) -> float:
     """End a process at once; the time at which it ended [s]."""
     os.kill(pid, signal.SIGKILL)
     return time.time()
-
-
-def check_nothing_lost(run: Run, gates: Path, steps: int, died: list[str]) -> None:
-    """Each attempt was made once, whatever died meanwhile, and has a row of its own result."""
-    check_sound(run, steps)
-    assert run.info.status is RunStatus.FINISHED
-    assert events(run, EventKind.CRASH)["subject"].to_list() == died
-    rows = run.trajectories.collect()
-    training = rows.filter(split="train")
-    assert set(training["outcome"]) <= {"completed", "truncated", "cancelled"}
-    for group_id, attempts in training.group_by("group_id").agg("attempt").iter_rows():
-        assert sorted(attempts) == list(range(len(attempts))), group_id
-    resets = Counter(int(seed) for seed in (gates / RESETS).read_text().split())
-    again = set(rows.filter(split="evaluation")["env_seed"])
-    made = Counter(training["env_seed"].to_list())
-    twice = {seed for seed, count in resets.items() if count > made[seed]}
-    assert twice <= again, "no attempt ran twice"
 
 
 def until_next_commit(run: Run, killed: Iterable[float]) -> list[float]:
@@ -133,7 +104,7 @@ def test_each_process_dies_alone(tmp_path: Path, plants: list[RunProcesses]) -> 
             pid = victim(plan[step], plants[-1], tmp_path)
             killed[f"{plan[step]} {step}"] = kill(pid)
 
-    run = run_with(logged(tmp_path, steps=14, every=7), tmp_path, after_step)
+    run = run_with(struck(tmp_path, steps=14, every=7), tmp_path, after_step)
     assert was_taken(tmp_path, "advantages")
     assert len(plants) == 1, "the other processes were not started again"
     check_nothing_lost(run, tmp_path, 14, ["buffer", "coordinator", "trainer-cpu-0"])
@@ -174,23 +145,23 @@ def test_it_dies_alone_at_any_moment(
             waiting.write_text(str(victim(name, processes(), tmp_path)))
             os.rename(waiting, tmp_path / f"{moments[step]}.victim")
 
-    run = run_with(logged(tmp_path, steps=14, every=14), tmp_path, after_step)
-    struck = {
+    run = run_with(struck(tmp_path, steps=14, every=14), tmp_path, after_step)
+    strikes = {
         moment: float(path.name.removeprefix(f"{moment}."))
         for moment in moments.values()
         for path in tmp_path.glob(f"{moment}.[0-9]*")
     }
-    assert list(struck) == list(moments.values())
+    assert list(strikes) == list(moments.values())
     assert len(plants) == 1, "the other processes were not started again"
     recorded = {"trainer": "trainer-cpu-0"}.get(name, name)
     recorded_deaths = name in ("buffer", "coordinator", "trainer")
     died = [recorded] * len(moments) if recorded_deaths else []
     check_nothing_lost(run, tmp_path, 14, died)
     assert replay_step(run.uri, 11).equal, "a step that was trained again"
-    seconds = until_next_commit(run, struck.values())
+    seconds = until_next_commit(run, strikes.values())
     print(
         f"seconds from the end of the {name} to the next commit:",
-        [*zip(struck, seconds, strict=True)],
+        [*zip(strikes, seconds, strict=True)],
     )
 
 
@@ -198,7 +169,7 @@ def test_it_dies_alone_at_any_moment(
 def test_a_buffer_writer_and_the_buffer_before_it_die_alone(
     tmp_path: Path, plants: list[RunProcesses]
 ) -> None:
-    text = logged(tmp_path, steps=8, every=4).replace("batch_size=8,", "batch_size=8, writers=2,")
+    text = struck(tmp_path, steps=8, every=4).replace("batch_size=8,", "batch_size=8, writers=2,")
 
     def after_step(step: int) -> None:
         if step in (2, 5):

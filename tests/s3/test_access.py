@@ -112,6 +112,7 @@ def test_a_renewed_session_is_used_from_the_next_commit_on(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")  # any option that differs
     writer.commit("events", events("one"))
     handle = run.snapshot()._handles["events"]
+    assert handle is not None
     assert handle._storage_options is not None
     assert handle._storage_options["AWS_REGION"] == "eu-west-1"
     assert run.events.collect().height == 1

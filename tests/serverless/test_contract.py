@@ -22,7 +22,7 @@ from rollart_flow.serverless.contract import (
     encode_call,
 )
 from rollart_flow.types import Trajectory, Turn
-from tests.builders import MOMENT, TRAJECTORY
+from tests.builders import MOMENT, TRAJECTORY, exchange
 
 LIMIT_S = 7.5
 MESSAGE = decode(encode_call(TRAJECTORY, LIMIT_S)[1])
@@ -42,6 +42,8 @@ def test_a_trajectory_arrives_as_it_was_sent() -> None:
     assert there(TRAJECTORY) == RewardCall(request_id(TRAJECTORY), LIMIT_S, TRAJECTORY)
     scored = replace(TRAJECTORY, reward=0.5, reward_parts={"a": 1.0}, scored_at=MOMENT, error="é")
     assert there(scored).trajectory == scored
+    called = replace(TRAJECTORY, exchanges=(exchange(0), exchange(1, prompt_ids=(1, 2))))
+    assert there(called).trajectory == called
 
 
 def test_a_call_is_plain_json_with_a_version_and_times_with_an_offset() -> None:

@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from rollart_flow import request_heads
 from rollart_flow.errors import ServerlessError, SettingsError
 from rollart_flow.secret import Secret
-from rollart_flow.serverless import CallPolicy, ServerlessReward, listening, request_checks
+from rollart_flow.serverless import CallPolicy, ServerlessReward, request_checks
 from rollart_flow.serverless.contract import encode_call
 from rollart_flow.serverless.server import serve_http
 from rollart_flow.types import Trajectory
@@ -140,7 +141,7 @@ async def raw(
 def test_a_connection_without_a_request_is_closed(
     sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "HEAD_S", 0.1)
+    monkeypatch.setattr(request_heads, "HEAD_S", 0.1)
 
     async def connect() -> bytes:
         async with serving(one) as url:

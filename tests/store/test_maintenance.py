@@ -228,36 +228,49 @@ def log_files(uri: str, table: str = "trajectories") -> list[str]:
     return sorted(path.name for path in Path(uri, "tables", table, "_delta_log").iterdir())
 
 
-def test_log_entries_before_a_checkpoint_are_removed(tmp_path: Path) -> None:
+@pytest.fixture
+def early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Number of log entries after which there is a checkpoint: fewer than for a real run."""
+    monkeypatch.setattr(maintenance, "_CHECKPOINT_AFTER", 20)
+    return 20
+
+
+def test_log_entries_before_a_checkpoint_are_removed(
+    tmp_path: Path, early_checkpoints: int
+) -> None:
     writer = new_writer(tmp_path)
     run = open_run(writer.uri)
-    for start in range(0, 240, 120):
-        fill(writer, start, 120)
-        assert len(ids(run.trajectories)) == 2 * (start + 120)
+    for start in range(0, 48, 24):
+        fill(writer, start, 24)
+        assert len(ids(run.trajectories)) == 2 * (start + 24)
         writer.maintain(retention=timedelta(0))
     assert len(log_files(writer.uri)) < 10
-    assert len(ids(run.trajectories)) == len(ids(open_run(writer.uri).trajectories)) == 480
+    assert len(ids(run.trajectories)) == len(ids(open_run(writer.uri).trajectories)) == 96
     again = RunWriter.open(writer.uri)
-    fill(again, 240, 1)
-    assert len(ids(run.trajectories)) == 482
+    fill(again, 48, 1)
+    assert len(ids(run.trajectories)) == 98
 
 
-def test_log_entries_are_kept_for_readers_for_the_retention(tmp_path: Path) -> None:
+def test_log_entries_are_kept_for_readers_for_the_retention(
+    tmp_path: Path, early_checkpoints: int
+) -> None:
     writer = new_writer(tmp_path)
-    fill(writer, 0, 100)
+    fill(writer, 0, early_checkpoints)
     writer.maintain()
     assert f"{0:020d}.json" in log_files(writer.uri)
 
 
-def test_an_older_writer_cannot_commit_below_a_checkpoint(tmp_path: Path) -> None:
+def test_an_older_writer_cannot_commit_below_a_checkpoint(
+    tmp_path: Path, early_checkpoints: int
+) -> None:
     older = new_writer(tmp_path)
     fill(older, 0, 1)
     newer = RunWriter.open(older.uri)
-    fill(newer, 1, 100)
+    fill(newer, 1, early_checkpoints)
     newer.maintain(retention=timedelta(0))
     with pytest.raises(FencedError):
         fill(older, 900, 1)
-    assert len(ids(open_run(older.uri).trajectories)) == 2 * 101
+    assert len(ids(open_run(older.uri).trajectories)) == 2 * (1 + early_checkpoints)
 
 
 def test_the_end_of_a_run_leaves_one_file_a_table_and_one_checkpoint(tmp_path: Path) -> None:
@@ -317,10 +330,9 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 
 def test_a_writer_continues_the_retention_of_those_before_it(
-    tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clocks: Clocks, early_checkpoints: int
 ) -> None:
     """Each is killed after four minutes, in which no file comes to the end of its retention."""
-    monkeypatch.setattr(maintenance, "_CHECKPOINT_AFTER", 20)
     uri, folder = new_writer(tmp_path).uri, tmp_path / "a" / "tables" / "trajectories"
     found = []
     for life in range(8):
@@ -415,3 +427,17 @@ def test_files_that_could_not_be_removed_are_removed_later(
     writer.maintain(retention=timedelta(0))
     live = data_files(open_table(writer.uri, "trajectories"))
     assert len(list(folder.glob("*.parquet"))) == len(live)
+
+
+def test_threads_do_not_grow_with_the_length_of_a_run(tmp_path: Path) -> None:
+    """Threads in which deltalake reads a log do not count: each ends after some idle seconds."""
+    writer = new_writer(tmp_path)
+    there = []
+    for life in range(3):
+        for number in range(110 * life, 110 * (life + 1)):
+            writer.commit("trajectories", trajectories(range(number, number + 1)))
+        writer.maintain()
+        assert open_run(writer.uri).trajectories.collect().height == 110 * (life + 1)
+        names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+        there.append(sum(not name.startswith("tokio-rt-worker") for name in names))
+    assert max(there[1:]) <= there[0] + 16, f"threads grew: {there}"

@@ -10,18 +10,23 @@ import pytest
 from pyarrow import feather
 
 from rollart_flow import schema
-from rollart_flow.schema import SCHEMA_VERSION, TABLES, stored_schema
+from rollart_flow.schema import ADDED_TABLES, SCHEMA_VERSION, TABLES, stored_schema, to_table
 from rollart_flow.store import RunWriter, open_run
 from tests.builders import batches, events, step_row, trajectories
-from tests.runs import ids
+from tests.runs import BEGAN, ids
+from tests.store.power import watched_disk
 
 ROOT = Path(__file__).parents[2]
+NEW_TABLES = {7: ("sandboxes", "verdicts", "admissions"), 8: ("exchanges",)}
+"""Tables that came with a version."""
+OF_7 = {"trajectories": ["diff", "verifier", "suspicions"]}
 OF_6 = {
     "trajectories": [
         "messages", "tools", "tool_calls", "tool_errors", "rewritten_at", "branch", "parent",
         "shared_tokens", "images",
     ],
     "batches": ["episode_id"],
+    "weights": ["base_version"],
 }  # fmt: skip
 OF_5 = {"batches": ["lag"], "steps": ["lag_max", "lag_mean", "skipped"]}
 OF_4 = {"steps": ["push_s"]}
@@ -32,8 +37,8 @@ OF_2 = {
 }
 """Columns that came with a version."""
 _LATER = {
-    1: (OF_2, OF_3, OF_4, OF_5, OF_6), 2: (OF_3, OF_4, OF_5, OF_6), 3: (OF_4, OF_5, OF_6),
-    4: (OF_5, OF_6), 5: (OF_6,),
+    1: (OF_2, OF_3, OF_4, OF_5, OF_6, OF_7), 2: (OF_3, OF_4, OF_5, OF_6, OF_7),
+    3: (OF_4, OF_5, OF_6, OF_7), 4: (OF_5, OF_6, OF_7), 5: (OF_6, OF_7), 6: (OF_7,), 7: (),
 }  # fmt: skip
 ADDED = {
     version: {table: [name for of in later for name in of.get(table, [])] for table in TABLES}
@@ -46,6 +51,8 @@ import sys
 from pathlib import Path
 from rollart_flow import schema
 schema._schemas_folder = lambda: Path(sys.argv[1])
+from rollart_flow.store import writer as store_writer
+store_writer.TABLES = [table for table in schema.TABLES if table not in sys.argv[3:]]
 from pyarrow import feather
 from tests.builders import batches, events, step_row
 from tests.runs import new_writer
@@ -56,6 +63,11 @@ writer.commit_many({"steps": step_row(1), "events": events("one")})
 writer.close()
 print(writer.uri)
 """
+
+
+def missing(version: int) -> list[str]:
+    """Tables that a version does not have."""
+    return [name for since, names in NEW_TABLES.items() if since > version for name in names]
 
 
 @pytest.fixture(params=sorted(ADDED))
@@ -77,7 +89,7 @@ def older(version: int, tmp_path: Path) -> str:
     rows = trajectories(range(2)).drop_columns(ADDED[version].get("trajectories", []))
     feather.write_feather(rows, folder / "trajectories")
     done = subprocess.run(
-        [sys.executable, "-c", OLDER_WRITER, str(folder), str(tmp_path)],
+        [sys.executable, "-c", OLDER_WRITER, str(folder), str(tmp_path), *missing(version)],
         cwd=ROOT,
         check=True,
         capture_output=True,
@@ -105,6 +117,26 @@ def test_it_is_read_with_nulls_in_what_came_later(older: str, version: int) -> N
     assert run.info.schema_version == version
 
 
+def test_it_lacks_the_tables_that_came_later(older: str, version: int) -> None:
+    there = {path.name for path in (Path(older) / "tables").iterdir()}
+    assert there == {*TABLES} - {*missing(version)}
+    assert open_run(older).exchanges.collect().is_empty()
+    assert {*ADDED_TABLES} == {name for names in NEW_TABLES.values() for name in names}
+
+
+@pytest.mark.parametrize("version", [6], indirect=True)
+def test_tables_that_came_later_are_empty_until_it_is_gone_on_with(older: str) -> None:
+    before = open_run(older)
+    assert before.sandboxes.collect().height == before.sql("SELECT * FROM verdicts").height == 0
+    assert before.batch(1).num_rows == 2
+    writer = RunWriter.open(older)
+    row = {"task_id": "a", "domain": "d", "flaky": False, "seconds": 1.0, "admitted": True}
+    row |= {f"{what}_digest": "" for what in ("task", "image", "verifier")} | {"checked_at": BEGAN}
+    writer.commit("admissions", to_table("admissions", [row]))
+    assert before.admissions.select("task_id").collect().item() == "a"
+    writer.close()
+
+
 def test_it_is_gone_on_with_and_then_of_this_version(older: str) -> None:
     before = open_run(older)
     writer = RunWriter.open(older)
@@ -128,3 +160,15 @@ def test_old_and_new_files_are_merged(older: str) -> None:
     steps = open_run(older).steps.sort("step").collect()
     assert steps["step"].to_list() == list(range(1, 12))
     assert steps.filter(pl.col("lags").is_not_null()).is_empty()
+
+
+@pytest.mark.parametrize("version", [1], indirect=True)
+def test_its_new_columns_outlive_a_power_failure(older: str) -> None:
+    folder = Path(older)
+    with watched_disk() as disk:
+        disk.settle(folder)
+        writer = RunWriter.open(older)
+        writer.commit("steps", step_row(2, {"ess": 0.5}))
+        disk.cut_power(folder)
+    steps = open_run(older).steps.sort("step").select("step", "ess").collect()
+    assert steps.rows() == [(1, None), (2, 0.5)]

@@ -57,6 +57,10 @@ def test_every_table_is_a_property(run: Run) -> None:
         "events": 1,
         "bindings": 0,
         "evaluations": 0,
+        "sandboxes": 0,
+        "verdicts": 0,
+        "admissions": 0,
+        "exchanges": 0,
     }
     for table, frame in run.snapshot().frames().items():
         assert getattr(run.snapshot(), table).collect().equals(frame.collect())

@@ -18,6 +18,8 @@ from rollart_flow.errors import (
 )
 from rollart_flow.schema import row_schema
 from rollart_flow.store import RunStatus, RunWriter, files, open_run, read_info
+from rollart_flow.store.lease_file import Tenure
+from rollart_flow.store.owner import Owner
 from rollart_flow.store.table import data_files, open_table
 from rollart_flow.store.table_log import TableLog
 from tests.builders import events, step_row, trajectories
@@ -261,6 +263,19 @@ def test_a_run_is_made_once(tmp_path: Path) -> None:
         RunWriter.create(writer.uri, info())
     with pytest.raises(RunNotFoundError, match=r"no run at .*/b: there is no run.json"):
         RunWriter.open(str(tmp_path / "b"))
+
+
+def test_a_run_belongs_to_its_driver_and_not_to_the_process_of_its_writer(tmp_path: Path) -> None:
+    """While the buffer restarts, the process of the writer is gone and the run goes on."""
+    uri = new_writer(tmp_path).uri
+    with subprocess.Popen(["sleep", "600"]) as driver:
+        try:
+            RunWriter.open(uri, Tenure(Owner.of(driver.pid), 1))
+            assert read_info(uri).owner == Owner.of(driver.pid)
+            assert read_info(uri).status is RunStatus.RUNNING
+        finally:
+            driver.kill()
+    assert read_info(uri).status is RunStatus.INTERRUPTED
 
 
 def test_how_a_run_ended_is_recorded(tmp_path: Path) -> None:

@@ -1,8 +1,13 @@
-"""Ranks of a trainer in processes of their own, called as one trainer."""
+"""Ranks of a trainer in processes of their own, called as one trainer.
+
+The first rank is started anew and imports what all of them need, which takes seconds; the others
+are forked from it before it computes anything.
+"""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -62,35 +67,51 @@ def gang(
     """
     spawning = get_context("spawn")
     pipes, ends = zip(*(spawning.Pipe() for _ in range(ranks)), strict=True)
-    processes = [
-        spawning.Process(
-            target=_serve, args=(rank, ranks, ends[rank], timeout_s, prepare), daemon=True
-        )
-        for rank in range(ranks)
-    ]
-    for process, end in zip(processes, ends, strict=True):
-        process.start()
+    first = spawning.Process(target=_begin, args=(ends, timeout_s, prepare), daemon=True)
+    first.start()
+    for end in ends:
         end.close()
     try:
+        pids = pipes[0].recv()
         address = pipes[0].recv()  # of the rendezvous
         for pipe in pipes[1:]:
             pipe.send(address)
-        yield Gang(list(pipes), [process.pid or 0 for process in processes])
+        yield Gang(list(pipes), pids)
     finally:
         for pipe in pipes:
             pipe.close()
-        for process in processes:
-            process.join()
+        first.join()
 
 
-def _serve(
-    rank: int, count: int, pipe: Connection, timeout_s: float, prepare: Callable[[], None] | None
+def _begin(
+    ends: Sequence[Connection], timeout_s: float, prepare: Callable[[], None] | None
 ) -> None:
-    """Join the other ranks, then do what is told until the pipe is closed."""
+    """Import what ranks compute with, fork the others, and be the first of them."""
     if prepare is not None:
         prepare()
+    import_module("rollart_flow.trainers.backends.fsdp2")
+    import_module("rollart_flow.trainers.backends.megatron.trainer")
+    forked = []
+    for rank in range(1, len(ends)):
+        if not (pid := os.fork()):
+            _serve(rank, ends, timeout_s)
+            os._exit(0)
+        forked.append(pid)
+    ends[0].send([os.getpid(), *forked])
+    _serve(0, ends, timeout_s)
+    for pid in forked:
+        os.waitpid(pid, 0)
+    os._exit(0)  # as a worker is killed: nobody waits for threads
+
+
+def _serve(rank: int, ends: Sequence[Connection], timeout_s: float) -> None:
+    """Join the other ranks, then do what is told until the pipe is closed."""
     from rollart_flow.trainers.ranks import LOOPBACK, Rendezvous, join_at
 
+    pipe, count = ends[rank], len(ends)
+    for end in ends:
+        if end is not pipe:
+            end.close()
     own = Rendezvous(LOOPBACK, count, timeout_s) if rank == 0 else None
     if own is not None:
         pipe.send(own.address)
@@ -101,7 +122,7 @@ def _serve(
         try:
             kind, *rest = pipe.recv()
         except EOFError:
-            os._exit(0)  # as a worker is killed: nobody waits for the other rank
+            return
         try:
             if kind == MAKE:
                 trainers.append(_make(joined, *rest))

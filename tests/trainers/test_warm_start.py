@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rollart_flow.algorithms.base import Tokens
+from rollart_flow.envs import FrozenLake
 from rollart_flow.envs.examples import ExampleSettings
 from rollart_flow.errors import (
     EnvironmentFailedError,
@@ -86,6 +87,20 @@ def test_it_teaches_the_format_and_leaves_the_choice_open(tmp_path: Path) -> Non
     assert float(chances[words["right"]]) < 0.05
     stop = next_token(folder, (*shown, words["left"]))
     assert float(stop[codec.stop_token_ids[0]]) > 0.9
+
+
+def test_a_policy_that_sees_is_shown_the_images_of_the_episodes(tmp_path: Path) -> None:
+    materialize(Policy.tiny(images=True, hidden=16, layers=1, heads=2), tmp_path / "model")
+    codec, before = load_codec(tmp_path / "model"), load_folder(tmp_path / "model")[1]
+    lake = FrozenLake(visual=True, tile_pixels=8, size=2, max_turns=2, random_maps=True)
+    losses = warm_start(
+        tmp_path / "model", [lake], codec, steps=12, seed=0, episodes=8, lr=1e-2, settings=HERE
+    )
+    assert losses[0] > 2.0
+    assert losses[-1] < losses[0] - 1.0
+    after = load_folder(tmp_path / "model")[1]
+    for tower in ("visual.patch_embed.proj.weight", "model.embed_tokens.weight"):
+        assert not torch.equal(before[tower], after[tower]), tower
 
 
 def test_it_is_a_function_of_its_arguments(tmp_path: Path) -> None:

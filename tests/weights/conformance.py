@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rollart_flow.errors import WeightsError
+from rollart_flow.errors import VersionMissingError, WeightsError
 from rollart_flow.weights import TensorEntry, WeightStore, fingerprint
+from rollart_flow.weights.base import AdapterEntry
 
 
 def tensors_of(version: int, *, size: int = 64) -> dict[str, torch.Tensor]:
@@ -78,6 +79,14 @@ class WeightStoreConformance(ABC):
         assert TensorEntry("model.norm.weight", "bfloat16", (8,)) in manifest.tensors
         assert [entry.name for entry in manifest.tensors] == sorted(published)
 
+    def test_a_manifest_names_the_base_of_an_adapter(self, store: WeightStore) -> None:
+        adapter = AdapterEntry(base=1, rank=4, alpha=8)
+        assert store.describe(3, tensors_of(3), adapter=adapter).adapter == adapter
+        made = store.publish(3, tensors_of(3), adapter=adapter, lasting=True)
+        assert store.manifest(3) == made
+        assert store.manifest(3).adapter == adapter
+        assert store.publish(4, tensors_of(4)).adapter is None
+
     def test_another_process_reads_it(self, store: WeightStore, tmp_path: Path) -> None:
         store.publish(1, tensors_of(1))
         other = self.make_store(tmp_path)
@@ -91,7 +100,7 @@ class WeightStoreConformance(ABC):
     def test_a_missing_version_is_refused_in_one_line(self, store: WeightStore) -> None:
         store.publish(1, tensors_of(1))
         for ask in (store.read, store.manifest):
-            with pytest.raises(WeightsError, match="version 7") as caught:
+            with pytest.raises(VersionMissingError, match="version 7") as caught:
                 ask(7)
             assert "\n" not in str(caught.value)
 

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Generic
 
 from rollart_flow.control.buffer.pending import drop_event
@@ -142,11 +143,15 @@ class BufferService(Generic[R]):
                 self.index.evict(event.subject, Reason.GROUP_ABANDONED)
         self._release_rows()
 
-    async def put(self, rows: R) -> None:
+    async def put(self, rows: R, beside: Mapping[str, R] = MappingProxyType({})) -> None:
         """Commit episodes of the training split, with all of their rows; return once durable.
 
-        An episode that was committed before, or is in the rows before, is skipped: the first commit
-        wins, also if the attempt ran twice and branched otherwise.
+        An episode that was committed before, or is in the rows before, is skipped with its rows of
+        further tables: the first commit wins, also if the attempt ran twice and branched otherwise.
+
+        Args:
+            rows: rows of `trajectories`.
+            beside: rows of further tables, which are committed together with them.
 
         Raises:
             StoreError: none of the new rows was written.
@@ -169,7 +174,10 @@ class BufferService(Generic[R]):
             places = [place for each in chosen for place in episodes[each]]
             fresh = rows if len(chosen) == len(arrived) else self._format.take(rows, places)
             samples = [arrived[place] for place in chosen]
-            commit = asyncio.ensure_future(self._commit_episodes(fresh, samples))
+            if len(chosen) < len(arrived):
+                ids = list(new)
+                beside = {t: self._format.rows_of(t, more, ids) for t, more in beside.items()}
+            commit = asyncio.ensure_future(self._commit_episodes(fresh, samples, beside))
             self._committing.update(dict.fromkeys(new, commit))
             under_way.append(commit)
         if under_way:
@@ -180,10 +188,12 @@ class BufferService(Generic[R]):
         key = sample.trajectory_id
         return key not in self._committing and not self.index.knows(key)
 
-    async def _commit_episodes(self, rows: R, new: Sequence[Sample]) -> None:
+    async def _commit_episodes(
+        self, rows: R, new: Sequence[Sample], beside: Mapping[str, R]
+    ) -> None:
         episodes = self._format.episodes(rows)
         try:
-            await self._committer.commit({"trajectories": rows})
+            await self._committer.commit({"trajectories": rows, **beside})
         except BaseException:
             self._released([(rows, places) for places in episodes])
             raise

@@ -47,6 +47,10 @@ class RowFormat(Protocol[R]):
         """Name of the filter that refuses a complete group, or None; its rows as in `pick`."""
         ...
 
+    def rows_of(self, table: str, rows: R, trajectory_ids: Sequence[str]) -> R:
+        """Return the rows of a further table that are of these attempts, each once."""
+        ...
+
     def newest(self, rows: R, column: str) -> int:
         """Return the largest value of an integer column."""
         ...

@@ -32,7 +32,7 @@ class ContextPolicy(ABC):  # noqa: B024  each method has a meaning of its own wi
     tools: ClassVar[tuple[Tool, ...]] = ()
     """Tools that the policy is offered beside those of the environment."""
     request: ClassVar[str | None] = None
-    """What the policy is asked before its context is shortened; None: nothing."""
+    """Request to the policy before its context is shortened; None: there is none."""
 
     def __post_init__(self) -> None:
         check_fields(self)

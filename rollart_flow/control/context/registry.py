@@ -24,6 +24,7 @@ CONTEXTS: Registry[type[ContextPolicy]] = Registry(
     },
     setting="context",
     kind=type,
+    also=(END,),
 )
 
 

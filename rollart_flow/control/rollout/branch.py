@@ -6,12 +6,17 @@ it to the policy, as the same token and with mask False.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from rollart_flow.control.environment import Conversation
 from rollart_flow.control.rollout.conversing import Transcript
 from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
-from rollart_flow.types import Message, Observation
+from rollart_flow.types import Image, Message, Observation
 from rollart_flow.types.messages import messages_of
+from rollart_flow.types.trajectories import branch_id
+
+_BLOCK = 256
+"""Tokens that are compared at once."""
 
 
 class Branch:
@@ -19,7 +24,7 @@ class Branch:
 
     Args:
         conversation: turns messages to tokens, and tokens to actions.
-        transcript: checks and counts calls; None if the environment shows text and takes text.
+        transcript: checks calls; None if the environment shows text and takes text.
         recorder: record of the tokens and turns.
         first: what the environment showed first.
         parent: branch that this one came from.
@@ -51,6 +56,34 @@ class Branch:
         self.said: str | None = None
         """Answer of the policy to that request."""
 
+    def columns(self) -> dict[str, Any]:
+        """Return the fields of `Trajectory` that hold the conversation."""
+        if self.transcript is None:
+            return {}
+        token_ids = self.recorder.token_ids
+        at = self.conversation.rewritten_at(token_ids) if token_ids else None
+        return {**self.transcript.columns(self.recorder), "rewritten_at": at}
+
+
+def branch_rows(
+    branches: Sequence[Branch], trajectory_id: str
+) -> list[tuple[Recorder, dict[str, Any]]]:
+    """Return the record of each branch, with the fields of `Trajectory` that are its own.
+
+    Args:
+        branches: branches in the order in which they began, each after its parent.
+        trajectory_id: id of the first branch.
+    """
+    ids = {id(each): branch_id(trajectory_id, n) for n, each in enumerate(branches)}
+    found = []
+    for index, branch in enumerate(branches):
+        columns: dict[str, Any] = {"trajectory_id": ids[id(branch)], "branch": index}
+        if branch.parent is not None:
+            columns["parent"] = ids[id(branch.parent)]
+            columns["shared_tokens"] = branch.recorder.shared_tokens
+        found.append((branch.recorder, columns | branch.columns()))
+    return found
+
 
 class ChainBuilder:
     """Builds the beginning of a branch from turns of another one.
@@ -63,6 +96,8 @@ class ChainBuilder:
         self.conversation = conversation
         self.turns: list[ChainTurn] = []
         self.token_ids: list[int] = []
+        self.images: tuple[Image, ...] | None = None
+        """Images of all turns, if they are known."""
         self._rendered: list[Message] = []
         self._renamed: dict[str, str] = {}
         """New ids of the calls of the last action, by their former ids."""
@@ -77,9 +112,7 @@ class ChainBuilder:
 
     def render(self, turn: ChainTurn) -> None:
         """Add a turn whose action the chat template renders again."""
-        place = len(self.token_ids)
-        added = replace(turn, start=place, action_start=place, end=place, rendered=True)
-        self.turns.append(added)
+        self.turns.append(turn.as_rendered(len(self.token_ids)))
         self._rendered += messages_of(turn.observation)
         if turn.action is not None:
             self._rendered.append(turn.action.as_message())
@@ -128,7 +161,30 @@ class ChainBuilder:
         return replace(message, call_id=self._renamed[call_id])
 
 
+def rendered_again(branch: Branch, observation: Observation) -> ChainBuilder | None:
+    """Return the chain of a branch as its template renders it before the next observation.
+
+    The chain has the tokens of the observation. None if the template leaves the tokens of the
+    branch as they are, or refuses its messages as a whole.
+    """
+    try:
+        conversation, token_ids = branch.conversation.retold(observation)
+    except Exception:  # noqa: BLE001  a template that refuses the whole leaves the chain alone
+        return None
+    chain = ChainBuilder(conversation)
+    chain.token_ids = [*token_ids]
+    if chain.token_ids[: len(branch.recorder)] == branch.recorder.token_ids:
+        return None
+    chain.turns = [turn.as_rendered() for turn in branch.recorder.turns]
+    chain.images = branch.recorder.images
+    return chain
+
+
 def common_tokens(one: Sequence[int], other: Sequence[int]) -> int:
     """Return the length of the longest common beginning of two chains."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    most = min(len(one), len(other))
+    start = 0
+    while start < most and one[start : start + _BLOCK] == other[start : start + _BLOCK]:
+        start += _BLOCK
+    pairs = zip(one[start:most], other[start:most], strict=True)
+    return next((at for at, (a, b) in enumerate(pairs, start) if a != b), most)

@@ -4,7 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from rollart_flow.control.environment import Codec, Conversation, takes_messages
-from rollart_flow.control.rollout.branch import Branch, ChainBuilder, common_tokens
+from rollart_flow.control.rollout.branch import (
+    Branch,
+    ChainBuilder,
+    branch_rows,
+    common_tokens,
+    rendered_again,
+)
 from rollart_flow.control.rollout.conversing import (
     TextConversation,
     Transcript,
@@ -16,7 +22,6 @@ from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
 from rollart_flow.errors import SettingsError
 from rollart_flow.types import AttemptLimits, Observation, Outcome, Reason, Tool
 from rollart_flow.types.branching import Retry, SubAgent
-from rollart_flow.types.trajectories import branch_id
 
 V = TypeVar("V")
 
@@ -103,16 +108,10 @@ class BranchTree:
     def render_again(self, number: int, observation: Observation) -> bool:
         """Begin a branch if the chat template changes earlier turns; return whether it does."""
         branch = self.current
-        chain = ChainBuilder(self._converse(branch.transcript))
-        for turn in branch.recorder.turns:
-            chain.render(turn)
-        try:
-            shown = chain.observe(observation)
-        except Exception:  # noqa: BLE001  a template that refuses the whole leaves the chain alone
+        chain = rendered_again(branch, observation)
+        if chain is None:
             return False
-        if chain.token_ids[: len(branch.recorder)] == branch.recorder.token_ids:
-            return False
-        self._start(number, self._heir(chain, branch.first), chain, shown)
+        self._start(number, self._heir(chain, branch.first), chain, observation)
         return True
 
     def append(self, number: int, observation: Observation) -> bool:
@@ -140,19 +139,7 @@ class BranchTree:
         """
         if len(self.all) > 1 and not self.all[-1].recorder.sampled:
             self.all.pop()  # the attempt ended before its first token
-        ids = {id(each): branch_id(trajectory_id, n) for n, each in enumerate(self.all)}
-        found = []
-        for index, branch in enumerate(self.all):
-            columns: dict[str, Any] = {"trajectory_id": ids[id(branch)], "branch": index}
-            if branch.parent is not None:
-                columns["parent"] = ids[id(branch.parent)]
-                columns["shared_tokens"] = branch.recorder.shared_tokens
-            if branch.transcript is not None:
-                token_ids = branch.recorder.token_ids
-                at = branch.conversation.rewritten_at(token_ids) if token_ids else None
-                columns |= {**branch.transcript.columns(branch.recorder), "rewritten_at": at}
-            found.append((branch.recorder, columns))
-        return found
+        return branch_rows(self.all, trajectory_id)
 
     def _heir(self, chain: ChainBuilder, first: Observation) -> Branch:
         """Return a branch in place of the current one."""
@@ -166,13 +153,14 @@ class BranchTree:
         self, number: int, branch: Branch, chain: ChainBuilder, observation: Observation
     ) -> None:
         """Make a branch with a chain the current one; the observation is the last of the chain."""
-        if sum(each.recorder.sampled for each in self.all) >= self._limits.max_branches:
+        most = self._limits.max_branches
+        if len(self.all) >= most and sum(each.recorder.sampled for each in self.all) >= most:
             raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.BRANCH_LIMIT))
         token_ids = chain.token_ids
         if len(token_ids) >= self._limits.context_tokens:
             raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
         shared = common_tokens(token_ids, self.current.recorder.token_ids)
-        branch.recorder = Recorder(chain.turns, token_ids[:shared])
+        branch.recorder = Recorder(chain.turns, token_ids[:shared], chain.images)
         branch.recorder.observe(observation, token_ids[shared:], number)
         self.current = branch
         self.all.append(branch)

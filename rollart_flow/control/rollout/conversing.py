@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from rollart_flow.control.environment import Codec, Conversation, takes_messages
+from rollart_flow.control.rollout.interrupts import failed
 from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
 from rollart_flow.errors import SettingsError
 from rollart_flow.text import one_line
-from rollart_flow.types import Action, Message, Observation, Tool, ToolCall
+from rollart_flow.types import Action, Message, Observation, Reason, Tool, ToolCall
 from rollart_flow.types.messages import messages_of, tool_result
 
 
@@ -37,6 +38,10 @@ class TextConversation:
         """Return the text of generated tokens as an action."""
         return Action(self._codec.decode(token_ids))
 
+    def retold(self, observation: Observation) -> tuple[Conversation, tuple[int, ...]]:
+        """Raise SettingsError: text has no messages that are rendered again."""
+        raise SettingsError("this codec converts text only, not messages")
+
     def rewritten_at(self, token_ids: Sequence[int]) -> int | None:
         """Return None: text is not rendered again."""
         return None
@@ -53,21 +58,44 @@ def converse(codec: Codec, tools: Sequence[Tool]) -> Conversation:
     return codec.converse(tools)
 
 
-def _call_error(tools: Mapping[str, Tool], call: ToolCall) -> str | None:
-    """Return why a call cannot be made, as one line for the policy, or None."""
-    from jsonschema import Draft202012Validator  # loaded where tools are called
+class _CallChecks:
+    """Checks of calls, with one validator for each tool that was called."""
 
-    if call.error is not None:
-        return call.error
-    tool = tools.get(call.name)
-    if tool is None:
-        known = ", ".join(sorted(tools)) or "none"
-        return one_line(f"there is no tool {call.name!r}; there are: {known}")
-    validator = Draft202012Validator(dict(tool.parameters))
-    for error in validator.iter_errors(dict(call.arguments)):
-        where = ".".join(str(part) for part in error.absolute_path)
-        return one_line(f"{where}: {error.message}" if where else error.message)
-    return None
+    __slots__ = ("_tools", "_validators")
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._tools = tools
+        self._validators: dict[str, Any] = {}
+
+    def error_of(self, call: ToolCall) -> str | None:
+        """Return why a call cannot be made, as one line for the policy, or None.
+
+        Raises:
+            AttemptEndedError: the tool's own schema is faulty.
+        """
+        if call.error is not None:
+            return call.error
+        if call.name not in self._tools:
+            known = ", ".join(sorted(self._tools)) or "none"
+            return one_line(f"there is no tool {call.name!r}; there are: {known}")
+        try:
+            fault = next(self._validator(call.name).iter_errors(dict(call.arguments)), None)
+        except Exception as error:  # jsonschema raises several kinds for a faulty schema
+            doing = f"reading the JSON Schema of tool {call.name!r}"
+            raise failed(Reason.ENVIRONMENT_ERROR, doing, error) from error
+        if fault is None:
+            return None
+        where = ".".join(str(part) for part in fault.absolute_path)
+        return one_line(f"{where}: {fault.message}" if where else fault.message)
+
+    def _validator(self, name: str) -> Any:
+        from jsonschema import Draft202012Validator  # loaded where tools are called
+
+        found = self._validators.get(name)
+        if found is None:
+            found = Draft202012Validator(dict(self._tools[name].parameters))
+            self._validators[name] = found
+        return found
 
 
 def without(action: Action, call_ids: Collection[str]) -> Action:
@@ -103,18 +131,17 @@ def with_results(turn: ChainTurn | None, observation: Observation) -> Observatio
 
 
 class Transcript:
-    """The calls of a branch, which it checks and counts, and the form in which it is stored.
+    """The calls of a branch, which it checks, and the form in which it is stored.
 
     Args:
         tools: tools that the policy may call; None if the environment takes text.
     """
 
-    __slots__ = ("_calls", "_errors", "_tools")
+    __slots__ = ("_checks", "_tools")
 
     def __init__(self, tools: Sequence[Tool] | None) -> None:
         self._tools = None if tools is None else {tool.name: tool for tool in tools}
-        self._calls = 0
-        self._errors = 0
+        self._checks = _CallChecks(self._tools or {})
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -122,13 +149,15 @@ class Transcript:
         return tuple((self._tools or {}).values())
 
     def checked(self, action: Action) -> Action:
-        """Return the action with an error at each call that cannot be made."""
+        """Return the action with an error at each call that cannot be made.
+
+        Raises:
+            AttemptEndedError: the schema of a tool is faulty.
+        """
         if not action.tool_calls:
             return action
-        tools = self._tools or {}
-        calls = tuple(replace(call, error=_call_error(tools, call)) for call in action.tool_calls)
-        self._calls += len(calls)
-        self._errors += sum(call.error is not None for call in calls)
+        error_of = self._checks.error_of
+        calls = tuple(replace(call, error=error_of(call)) for call in action.tool_calls)
         return replace(action, tool_calls=calls)
 
     def columns(self, recorder: Recorder) -> dict[str, Any]:
@@ -136,12 +165,19 @@ class Transcript:
         before = [form for turn in recorder.before for form in _forms(turn, others=True)]
         own = [form for turn in recorder.own for form in _forms(turn)]
         tools = None if self._tools is None else _json([each.as_json() for each in self.tools])
+        calls = _calls_of(recorder)
         return {
             "messages": _json(before + own),
             "tools": tools,
-            "tool_calls": self._calls,
-            "tool_errors": self._errors,
+            "tool_calls": len(calls),
+            "tool_errors": sum(call.error is not None for call in calls),
         }
+
+
+def _calls_of(recorder: Recorder) -> list[ToolCall]:
+    """Return the calls of the actions that a branch sampled."""
+    actions = (turn.action for turn in recorder.own)
+    return [call for action in actions if action is not None for call in action.tool_calls]
 
 
 def _forms(turn: ChainTurn, *, others: bool = False) -> Iterator[dict[str, Any]]:

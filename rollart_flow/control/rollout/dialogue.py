@@ -100,12 +100,18 @@ class Dialogue:
             self._follow(number, observation)
 
     def act(self, generation: Generation, generate_s: float) -> Action:
-        """Add generated tokens to the chain; return their action, with its calls checked."""
+        """Add generated tokens to the chain; return their action, with its calls checked.
+
+        Raises:
+            AttemptEndedError: the schema of a called tool is faulty; the tokens are added.
+        """
         branch = self._tree.current
         action = branch.conversation.act(generation.token_ids)
-        if branch.transcript is not None:
-            action = branch.transcript.checked(action)
-        branch.recorder.act(generation, action, generate_s)
+        try:
+            if branch.transcript is not None:
+                action = branch.transcript.checked(action)
+        finally:
+            branch.recorder.act(generation, action, generate_s)
         return action
 
     async def answer(self, environment: Steps, action: Action) -> StepAnswer:

@@ -77,24 +77,15 @@ class Stages:
         self.run = FifoSemaphore("run place", sizes.run)
 
 
-class StageSlot:
-    """The place of one attempt, which holds at most one at a time."""
+class StagePlace:
+    """The place of one attempt in a stage, which holds at most one at a time."""
 
-    def __init__(self, stages: Stages, name: str) -> None:
-        self._stages = stages
+    def __init__(self, name: str) -> None:
         self._name = name
         self._held: FifoSemaphore | None = None
 
-    async def begin(self) -> None:
-        """Wait until the attempt may create its environment."""
-        await self._move(self._stages.init)
-
-    async def proceed(self) -> None:
-        """Wait until the attempt, whose environment is ready, may begin its turns."""
-        await self._move(self._stages.queue)
-        await self._move(self._stages.run)
-
-    async def _move(self, places: FifoSemaphore) -> None:
+    async def move(self, places: FifoSemaphore) -> None:
+        """Wait for a place of the next stage, and only then leave the former one."""
         await places.take(self._name)
         self.leave()
         self._held = places
@@ -104,6 +95,23 @@ class StageSlot:
         if self._held is not None:
             self._held.give_back()
             self._held = None
+
+
+class StageSlot(StagePlace):
+    """The place of one attempt in the stages of a schedule."""
+
+    def __init__(self, stages: Stages, name: str) -> None:
+        super().__init__(name)
+        self._stages = stages
+
+    async def begin(self) -> None:
+        """Wait until the attempt may create its environment."""
+        await self.move(self._stages.init)
+
+    async def proceed(self) -> None:
+        """Wait until the attempt, whose environment is ready, may begin its turns."""
+        await self.move(self._stages.queue)
+        await self.move(self._stages.run)
 
 
 T = TypeVar("T")

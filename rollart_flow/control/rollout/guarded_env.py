@@ -6,7 +6,7 @@ environment lasts longer than its time limit, and none raises anything but `Atte
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
@@ -28,6 +28,8 @@ from rollart_flow.control.rollout.interrupts import (
 from rollart_flow.errors import EnvironmentTimeoutError
 from rollart_flow.text import one_line
 from rollart_flow.types import Action, Observation, Outcome, Reason, Tool
+from rollart_flow.types.verdict_checks import checked_report
+from rollart_flow.types.verdicts import AttemptReport
 
 START_S = 300.0
 """Longest start of an environment's process, with all imports, and the wait for its turn [s]."""
@@ -90,7 +92,8 @@ class GuardedEnvironment:
     """
 
     __slots__ = (
-        "_attempt", "_environment", "_guard", "_make", "_name", "_timeout_s", "reset_s", "solved",
+        "_attempt", "_environment", "_guard", "_make", "_name", "_timeout_s", "report",
+        "reset_info", "reset_s", "solved",
     )  # fmt: skip
 
     def __init__(
@@ -106,10 +109,18 @@ class GuardedEnvironment:
         self._attempt = attempt
         self._guard = _Guard(name, CallLimit(attempt, timeout_s))
         self._environment: AsyncEnvironment | None = None
+        self.reset_info: Mapping[str, object] = {}
+        """The `info` of the reset."""
         self.reset_s = 0.0
         """Seconds of creating and resetting the environment."""
         self.solved: bool | None = None
         """Last value of `info["success"]`, or None."""
+        self.report: AttemptReport | None = None
+        """Report of the environment on the attempt, such as verdicts; None if there is none."""
+
+    def limit_calls(self, limit_s: float) -> None:
+        """Set the limit of each call from now on [s]."""
+        self._guard.limit.change(limit_s)
 
     async def reset(self, seed: int, task: str) -> Observation:
         """Create and reset the environment, and return the first observation."""
@@ -125,6 +136,7 @@ class GuardedEnvironment:
         finally:
             self.reset_s = loop.time() - began
         self._attempt.check()
+        self.reset_info = answer.info
         return answer.observation
 
     @property
@@ -143,12 +155,20 @@ class GuardedEnvironment:
             guard.limit.close()
         self._attempt.check()
 
-    async def step(self, action: str | Action) -> StepAnswer:
-        """Apply an action and return the checked answer."""
+    async def step(self, action: str | Action, call: str = "step") -> StepAnswer:
+        """Apply an action and return the checked answer.
+
+        Args:
+            action: the action.
+            call: name of the step in errors.
+        """
         if self._environment is None:
             raise ValueError("step comes after reset")
-        with self._guard.over("step"):
+        with self._guard.over(call):
             answer = checked_step(await self._environment.step(action))
+            report = checked_report(answer.info)
+        if report is not None:
+            self.report = report if self.report is None else self.report.updated(report)
         self._attempt.check()
         success = answer.info.get("success")
         if success is not None:

@@ -47,7 +47,8 @@ class Interruptible:
     """Runs an attempt in the current task until it ends or is interrupted.
 
     Args:
-        abort: ends a generation by request id, so that it returns its tokens so far.
+        abort: ends the call in progress that `generating` names, so that it returns what it has,
+            such as the tokens of a generation.
     """
 
     __slots__ = ("_abort", "_cancelled", "_task", "ending", "generating")
@@ -57,7 +58,7 @@ class Interruptible:
         self._task: asyncio.Task[object] | None = None
         self._cancelled = False
         self.generating: str | None = None
-        """Request id of the generation in progress."""
+        """Name of the call in progress that `abort` ends, such as the id of a request."""
         self.ending: AttemptResult | None = None
         """Result, set once the attempt has ended or has to end."""
 
@@ -68,7 +69,12 @@ class Interruptible:
         self.ending = ending
         if self.generating is not None:
             self._abort(self.generating)
-        elif self._task is not None:
+        else:
+            self.break_off()
+
+    def break_off(self) -> None:
+        """Cancel what an attempt that has to end waits for, also if it was to be aborted."""
+        if self._task is not None:
             self._cancelled = True
             self._task.cancel()
 
@@ -163,6 +169,11 @@ class CallLimit:
         """Name of the call in progress, or None."""
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
+
+    def change(self, limit_s: float) -> None:
+        """Set the limit of the calls from now on [s]."""
+        self.close()
+        self._limit_s = limit_s
 
     def begin(self, call: str) -> None:
         """Start the time limit of a call."""

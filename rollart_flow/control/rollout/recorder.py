@@ -6,24 +6,38 @@ aligned.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 from rollart_flow.control.rollout.interrupts import AttemptResult
 from rollart_flow.types import (
+    TRAINABLE,
     Action,
     Assignment,
     FinishReason,
     Generation,
+    Image,
     Message,
     Observation,
+    Reason,
     Trajectory,
     Turn,
 )
 from rollart_flow.types.messages import images_of, text_of
 
 V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Why the sampled tokens of a row are not trained on, though their attempt may be.
+
+    Their action mask is False; their logprobs and versions stay.
+    """
+
+    reason: Reason
+    error: str | None = None
 
 
 @dataclass(slots=True)
@@ -56,6 +70,12 @@ class ChainTurn:
         """Whether the action ended without reaching its length limit."""
         return self.finish_reason != FinishReason.LENGTH
 
+    def as_rendered(self, place: int = 0) -> "ChainTurn":
+        """Return the turn as one that is rendered again, before the token at `place`."""
+        if self.rendered and self.start == place:
+            return self
+        return replace(self, start=place, action_start=place, end=place, rendered=True)
+
     def turn(self) -> Turn:
         """Return the turn of the trajectory."""
         return Turn(
@@ -81,19 +101,27 @@ class Recorder:
     Args:
         before: turns that other branches have sampled, and that this one shows the policy.
         shared: leading tokens that are those of the branch that this one came from.
+        images: images of `before`; None: they are collected.
     """
 
     __slots__ = (
         "_kept", "_logprobs", "_turn", "_versions", "before", "images", "own", "shared_tokens",
-        "token_ids",
+        "token_ids", "withheld",
     )  # fmt: skip
 
-    def __init__(self, before: Sequence[ChainTurn] = (), shared: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        before: Sequence[ChainTurn] = (),
+        shared: Sequence[int] = (),
+        images: tuple[Image, ...] | None = None,
+    ) -> None:
         self.before = before
         self.shared_tokens = len(shared)
         self.token_ids: list[int] = [*shared]
         """The chain so far."""
-        self.images = tuple(image for turn in before for image in images_of(turn.observation))
+        if images is None:
+            images = tuple(image for turn in before for image in images_of(turn.observation))
+        self.images = images
         """Images whose placeholders the chain has, in their order."""
         self.own: list[ChainTurn] = []
         """Turns whose actions are sampled here."""
@@ -104,6 +132,8 @@ class Recorder:
         """Kept token ids, only for sampling that truncates."""
         self._turn: ChainTurn | None = None
         """Current turn, until it has ended."""
+        self.withheld: Withheld | None = None
+        """Why the sampled tokens are not trained on; None if they are."""
 
     def __len__(self) -> int:
         """Number of tokens in the chain."""
@@ -168,6 +198,40 @@ class Recorder:
         turn.end = len(self.token_ids)
         return turn
 
+    def withdraw(self) -> None:
+        """Take back the observation that no action has answered, if there is one."""
+        turn, self._turn = self._turn, None
+        if turn is None or turn.action is not None:
+            return
+        self.own.pop()
+        del self.token_ids[turn.start :]
+        if shown := images_of(turn.observation):
+            self.images = self.images[: -len(shown)]
+
+    def part(self, first: int, after: int) -> "Recorder":
+        """Return the record of some of the own turns, in which the earlier ones are another's.
+
+        Args:
+            first: index of the first turn among `own`.
+            after: index after the last one.
+        """
+        counts = [turn.end - turn.action_start for turn in self.own]
+        start, end = sum(counts[:first]), sum(counts[:after])
+        length = self.own[after - 1].end
+        before, own = (*self.before, *self.own[:first]), self.own[first:after]
+        shared = self.token_ids[: self.own[first].start] if first else self.shared_ids
+        later = [image for turn in self.own[after:] for image in images_of(turn.observation)]
+        made = Recorder(before, shared, self.images[: len(self.images) - len(later)])
+        made.own, made.token_ids = own, self.token_ids[:length]
+        made._logprobs, made._versions = self._logprobs[start:end], self._versions[start:end]
+        made._kept = self._kept[start:end]
+        return made
+
+    @property
+    def shared_ids(self) -> list[int]:
+        """The leading tokens that are those of the branch that this one came from."""
+        return self.token_ids[: self.shared_tokens]
+
     def end_turn(self, reward: float = 0.0, step_s: float = 0.0) -> None:
         """End the turn with the environment's answer, or without one if there is none."""
         turn, self._turn = self._turn, None
@@ -193,8 +257,10 @@ class Recorder:
         `columns` has the fields of a trajectory with messages, and of one with a parent.
         """
         self.end_turn()
-        task = assignment.task
+        task, withheld = assignment.task, self.withheld
         versions = self._versions
+        trained = versions if withheld is None else ()
+        trains = ending.outcome in TRAINABLE  # what ends another attempt says more
         prefilled_by = tuple(turn.prefilled_by for turn in self.own)
         branch = {"trajectory_id": assignment.trajectory_id, **(columns or {})}
         return Trajectory(
@@ -212,21 +278,27 @@ class Recorder:
             created_at=created_at,
             finished_at=finished_at,
             reset_s=reset_s,
-            reason=ending.reason,
-            error=ending.error,
-            policy_version_start=versions[0] if versions else None,
-            policy_version_end=versions[-1] if versions else None,
+            reason=ending.reason if withheld is None or not trains else withheld.reason,
+            error=ending.error if withheld is None or not trains else withheld.error,
+            policy_version_start=trained[0] if trained else None,
+            policy_version_end=trained[-1] if trained else None,
             token_ids=tuple(self.token_ids),
-            action_mask=self._along([True] * len(versions), observed=False),
+            action_mask=self._along([withheld is None] * len(versions), observed=False),
             logprobs=self._along(self._logprobs, 0.0),
             token_versions=self._along(versions, -1),
-            kept_token_ids=tuple(self._kept) if assignment.sampling.truncates else None,
+            kept_token_ids=self._kept_ids(assignment),
             turns=tuple(turn.turn() for turn in self.own),
             solved=solved,
             prefill_workers=prefilled_by if any(prefilled_by) else None,
             images=self.images or None,
             **branch,
         )
+
+    def _kept_ids(self, assignment: Assignment) -> tuple[tuple[int, ...], ...] | None:
+        """Return the kept token ids of each trained token; None if the sampling keeps all."""
+        if not assignment.sampling.truncates:
+            return None
+        return tuple(self._kept) if self.withheld is None else ()
 
     def _along(self, generated: Sequence[V], observed: V) -> tuple[V, ...]:
         """Align values of generated tokens with the chain; observation tokens get one value."""

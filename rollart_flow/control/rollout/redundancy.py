@@ -9,15 +9,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from rollart_flow.control.protocols import Cancellation
-from rollart_flow.control.rollout.env_manager import EnvManager
+from rollart_flow.control.rollout.attempt_manager import AttemptManager
 from rollart_flow.episodes import like
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
+from rollart_flow.types.trajectories import unscored
 
 Branches = tuple[Trajectory, ...]
-Run = Callable[[EnvManager], Awaitable[Branches]]
+Run = Callable[[AttemptManager], Awaitable[Branches]]
 
 
-async def first_of(managers: Sequence[EnvManager], needed: int, run: Run) -> list[Branches]:
+async def first_of(managers: Sequence[AttemptManager], needed: int, run: Run) -> list[Branches]:
     """Run attempts until as many as are needed ended well, and cancel the others.
 
     Args:
@@ -59,5 +60,5 @@ def _cancellation(trajectory_id: str) -> Cancellation:
 def _surplus(branches: Branches) -> Branches:
     """Return an attempt as redundant, also if it ended before it could be cancelled."""
     cancelled = _cancellation(branches[0].trajectory_id)
-    unscored = replace(branches[0], reward=None, reward_parts=None, scored_at=None)
-    return like(branches, replace(unscored, outcome=cancelled.outcome, reason=cancelled.reason))
+    first = unscored(branches[0])
+    return like(branches, replace(first, outcome=cancelled.outcome, reason=cancelled.reason))

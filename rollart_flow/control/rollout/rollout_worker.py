@@ -1,6 +1,6 @@
-"""RolloutWorker: runs many EnvManagers in one process and delivers their cancellations.
+"""RolloutWorker: runs many attempts' managers in one process and delivers their cancellations.
 
-The invariant: a cancellation that the scheduler has issued reaches its EnvManager, whether it
+The invariant: a cancellation that the scheduler has issued reaches its AttemptManager, whether it
 comes before, during or after the permission; one for an attempt that is over is ignored. A
 scheduler that was restarted is told of the attempts that run here, and these go on.
 """
@@ -10,8 +10,8 @@ from collections import defaultdict
 
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.control.protocols import END, Admission, Cancellation
+from rollart_flow.control.rollout.attempt_manager import AttemptManager
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch
-from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.errors import UnknownClientError
 from rollart_flow.types import Trajectory
 
@@ -23,7 +23,7 @@ class RolloutWorker:
         name: name for the scheduler, unique among all rollout workers of a run, including
             restarted ones.
         admission: the scheduler.
-        dispatch: how the attempts that run here wait for one another; each `EnvManager` is to be
+        dispatch: how the attempts that run here wait for one another; each manager is to be
             given the same.
     """
 
@@ -31,7 +31,7 @@ class RolloutWorker:
         self.name = name
         self.dispatch = dispatch
         self._admission = admission
-        self._managers: defaultdict[str, list[EnvManager]] = defaultdict(list)
+        self._managers: defaultdict[str, list[AttemptManager]] = defaultdict(list)
         self._listener: asyncio.Task[None] | None = None
         self._cursor = 0
 
@@ -40,7 +40,7 @@ class RolloutWorker:
         """Ids of the attempts that run here."""
         return tuple(self._managers)
 
-    async def run(self, manager: EnvManager) -> tuple[Trajectory, ...]:
+    async def run(self, manager: AttemptManager) -> tuple[Trajectory, ...]:
         """Run an attempt to its end, under the scheduler's control, and return its branches.
 
         The method raises only errors of the scheduler's port, after which the attempt can be run

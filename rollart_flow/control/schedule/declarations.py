@@ -30,7 +30,7 @@ trained, so that the next batch is formed under the version that it trains."""
 
 
 class Swap(StrEnum):
-    """When the engines swap to the newest weights, relative to the training of a batch."""
+    """Time at which the engines swap to the newest weights, relative to the training of a batch."""
 
     FIRST = "first"
     """A batch is formed once the engines have swapped to the weights that it trains; they generate
@@ -52,7 +52,7 @@ class Swap(StrEnum):
 
 
 class Barrier(StrEnum):
-    """Where the attempts of one process wait for one another."""
+    """Point at which the attempts of one process wait for one another."""
 
     TURNS = "turns"
     """Before each turn, so that the environments of the process step together."""
@@ -71,7 +71,7 @@ class Overdue(StrEnum):
 
 
 class GroupPlacement(StrEnum):
-    """Which inference workers decode the attempts of a group."""
+    """Choice of the inference workers that decode the attempts of a group."""
 
     SPREAD = "spread"
     """Each attempt is placed independently (prompt replication, ROLL Flash section 5.1.2)."""
@@ -80,13 +80,13 @@ class GroupPlacement(StrEnum):
 
 
 class Devices(StrEnum):
-    """Where the engines compute."""
+    """Devices on which the engines compute."""
 
     OWN = "own"
-    """On devices of their own."""
+    """Engines have devices of their own."""
     SHARED = "shared"
-    """On the trainer's devices: they free the memory that only generation needs while they are
-    suspended."""
+    """Engines are on the trainer's devices, and free the memory that only generation needs while
+    they are suspended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Schedule:
 
     name: str
     swap: Swap
-    """When the engines swap to the newest weights."""
+    """Time at which the engines swap to the newest weights."""
     bound: Bound
     checks: tuple[Check, ...]
     """Invariants that must hold for each batch."""
@@ -49,15 +49,15 @@ class Schedule:
     order_checks: tuple[OrderCheck, ...] = ()
     """Invariants over all batches."""
     barriers: frozenset[Barrier] = frozenset()
-    """Where the attempts of a process wait for one another."""
+    """Points at which the attempts of a process wait for one another."""
     overdue: Overdue = Overdue.ABORT
     """Treatment of attempts that would be too old for the next version."""
     group_placement: GroupPlacement = GroupPlacement.SPREAD
-    """Which inference workers decode the attempts of a group."""
+    """Choice of the inference workers that decode the attempts of a group."""
     stages: StageSizes | None = None
     """Attempts of a process in each stage of a rollout; None means no limit."""
     devices: Devices = Devices.OWN
-    """Where the engines compute."""
+    """Devices on which the engines compute."""
 
     def __post_init__(self) -> None:
         if Barrier.TURNS in self.barriers and self.stages is not None:

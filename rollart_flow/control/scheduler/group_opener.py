@@ -10,6 +10,9 @@ from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
 from rollart_flow.errors import RunFailedError
 from rollart_flow.types import Task
 
+_MOST_SKIPPED = 100_000
+"""Tasks in quarantine in a row after which the run fails."""
+
 
 class GroupOpener:
     """Opens groups, one for each task.
@@ -54,7 +57,7 @@ class GroupOpener:
         )
         if not self._admission(state):
             return False
-        taken = self._tasks.take()
+        taken = self._take()
         if taken is None:
             if self._tasks.exhausted and len(registry.credits) < self._needed:
                 raise RunFailedError(
@@ -66,3 +69,17 @@ class GroupOpener:
         task, cursor = taken
         self._lifecycle.open(group_name(cursor), task, cursor)
         return True
+
+    def _take(self) -> tuple[Task, int] | None:
+        """Return the next task that is not in quarantine, with its cursor; None if there is none.
+
+        Raises:
+            RunFailedError: the tasks failed, or all of very many are in quarantine.
+        """
+        for _ in range(_MOST_SKIPPED):
+            taken = self._tasks.take()
+            if taken is None or taken[0].task_id not in self._registry.quarantined:
+                return taken
+        raise RunFailedError(
+            f"the next {_MOST_SKIPPED} tasks are in quarantine; see events of kind quarantine"
+        )

@@ -28,6 +28,8 @@ class GroupRegistry:
         self.attempts: dict[str, Attempt] = {}
         self.credits: set[str] = set()
         """Groups that hold a credit."""
+        self.quarantined: set[str] = set()
+        """Ids of tasks that are attempted no more."""
 
     @property
     def next_position(self) -> int:
@@ -70,6 +72,7 @@ class GroupRegistry:
     def launch(self, group: Group) -> Attempt:
         """Queue one more attempt of a group."""
         attempt = self._add(group, group.next_index())
+        attempt.again = group.restored
         self._enqueue(attempt, group.position)
         return attempt
 

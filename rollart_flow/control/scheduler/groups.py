@@ -63,6 +63,8 @@ class Group:
     """Trajectory ids of attempts that are committed."""
     used: set[int] = field(default_factory=set)
     """Assigned attempt indices."""
+    restored: bool = False
+    """Whether an earlier scheduler admitted the group, and may have launched its attempts."""
 
     @property
     def active(self) -> list[Attempt]:

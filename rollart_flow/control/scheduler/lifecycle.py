@@ -101,6 +101,7 @@ class GroupLifecycle:
 
     def restore(self, group: Group, record: GroupRecord) -> None:
         """Count a recorded group's trajectories and launch the attempts that it lacks."""
+        group.restored = True
         for sample in record.samples:
             group.ended.add(sample.trajectory_id)
             group.used.add(sample.attempt)
@@ -109,8 +110,6 @@ class GroupLifecycle:
         if len(group.members) >= self._settings.group_size:
             self.complete(group)
         self.enforce(group)
-        for attempt in group.attempts.values():
-            attempt.again = True
 
     def dropped(self, trajectory_id: str, reason: Reason) -> bool:
         """Record that one committed trajectory left the buffer without its group.
@@ -160,6 +159,26 @@ class GroupLifecycle:
         self._registry.close(group)
         return True
 
+    def quarantine(self, task_id: str, why: str | None) -> None:
+        """Open no more groups of a task and abandon those that lack members.
+
+        A repeated call has no effect. Without a reason, there is no event either.
+        """
+        if self._stopped or task_id in self._registry.quarantined:
+            return
+        self._registry.quarantined.add(task_id)
+        if why is not None:
+            reason, detail = Reason.SANDBOX_FAILED, {"error": why}
+            self._emit(Event(EventKind.QUARANTINE, task_id, reason=reason, detail=detail))
+        for group in list(self._registry.groups.values()):
+            if group.task.task_id == task_id and group.state is GroupState.OPEN:
+                self._abandon(group, Reason.TASK_QUARANTINED)
+
+    def _abandon(self, group: Group, reason: Reason) -> None:
+        """Give up a group that cannot become complete, or must not."""
+        self._report(EventKind.ABANDON, group, reason)
+        self.close(group, Outcome.REDUNDANT, reason)
+
     def enforce(self, group: Group, replaced: Sample | None = None) -> None:
         """Apply the bound to one group under the current version, then launch missing attempts."""
         if group.state is GroupState.CLOSED:
@@ -206,8 +225,7 @@ class GroupLifecycle:
         while group.state is GroupState.OPEN and group.reach < settings.launched:
             if len(group.used) >= settings.attempts_limit:
                 if group.reach < settings.group_size:
-                    self._report(EventKind.ABANDON, group, Reason.GROUP_ABANDONED)
-                    self.close(group, Outcome.REDUNDANT, Reason.GROUP_ABANDONED)
+                    self._abandon(group, Reason.GROUP_ABANDONED)
                 return
             attempt = self._registry.launch(group)
             if replaced is not None:

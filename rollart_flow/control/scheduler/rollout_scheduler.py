@@ -222,6 +222,11 @@ class RolloutScheduler:
         self._pump()
         self._applied.notify()
 
+    def quarantine(self, task_id: str, why: str | None) -> None:
+        """Attempt a task no more; without a reason, since an earlier scheduler said so."""
+        self._lifecycle.quarantine(task_id, why)
+        self._pump()
+
     def tasks_arrived(self) -> None:
         """Admit groups: the tasks have another one, or have ended."""
         self._pump()

@@ -34,7 +34,7 @@ class RolloutSettings:
     max(1000, 16 * batch_size)."""
     sampling: Sampling = field(default_factory=Sampling)
     own_sampling: Mapping[str, Sampling] = field(default_factory=dict)
-    """How tokens are sampled in some domains; in all others `sampling` says it."""
+    """Sampling of tokens in some domains; all others have that of `sampling`."""
     seed: int = 0
     """Seed from which the environments' seeds are derived."""
     history: int = 50_000

@@ -18,18 +18,22 @@ from typing import TYPE_CHECKING, Any
 
 from rollart_flow.engines.base import Engine, EnginePhase
 from rollart_flow.engines.requests import refused
+from rollart_flow.engines.vllm.adapters import lay, lay_zeros, serves_adapters
 from rollart_flow.engines.vllm.generation import VllmGeneration
 from rollart_flow.engines.vllm.process import start
 from rollart_flow.engines.vllm.receiver import Receiver, written
 from rollart_flow.engines.vllm.settings import VllmSettings
 from rollart_flow.engines.vllm.stream import VllmStream, check
-from rollart_flow.errors import EngineError, SettingsError
+from rollart_flow.errors import EngineError, SettingsError, WeightsError
 from rollart_flow.models.architectures import placeholder_of
 from rollart_flow.models.folder import check_tensors, read_config
+from rollart_flow.models.version_zero import load_codec
 from rollart_flow.types import Chunk, GenerationRequest
 
 if TYPE_CHECKING:
     import torch
+
+    from rollart_flow.weights.base import AdapterEntry
 
 _DEAD = "vLLM's process has died"
 
@@ -52,12 +56,13 @@ class VllmEngine(Engine):
             )
         self._settings = settings
         before = set(active_children())
-        placeholder = placeholder_of(folder)
-        sees = placeholder is not None
-        self._llm: Any = start(folder, self._config, settings, sees=sees)
+        pictures = None if placeholder_of(folder) is None else load_codec(folder).pictures
+        self._llm: Any = start(folder, self._config, settings, sees=pictures is not None)
         limits = (self._context, self._config.vocab_size)
-        self._generation = VllmGeneration(self._llm, limits, settings, version, placeholder)
+        self._generation = VllmGeneration(self._llm, limits, settings, version, pictures)
         self._processes = set(active_children()) - before
+        room = settings.lora is None and serves_adapters(self._llm)
+        self._base = version if room else None
         sent, ranks = settings.sent, settings.tensor_parallel
         self._receiver = None if sent is None else Receiver(sent.weights_uri, ranks)
         self._streams: dict[str, VllmStream] = {}
@@ -140,6 +145,23 @@ class VllmEngine(Engine):
             await self._swap(version, lambda: self._transfer(path, version))
         finally:
             os.close(descriptor)
+        self._base = None if self._base is None else version
+
+    @property
+    def base(self) -> int | None:
+        return self._base
+
+    async def adapt(
+        self, version: int, tensors: Mapping[str, torch.Tensor], adapter: AdapterEntry
+    ) -> None:
+        """Swap the matrices of the adapter; requests in flight keep their tokens and rebuild their
+        KV cache."""
+        if self._base != adapter.base:
+            raise WeightsError(
+                f"version {version} is an adapter over version {adapter.base}, and the engine "
+                f"{'serves no adapters' if self._base is None else f'holds {self._base}'}"
+            )
+        await self._swap(version, lambda: lay(self._generation, version, tensors, adapter))
 
     async def receive(self, version: int) -> bool:
         receiver = self._receiver
@@ -221,6 +243,8 @@ class VllmEngine(Engine):
         await self._llm.get_supported_tasks()
         await self._llm.init_weight_transfer_engine(WeightTransferInitRequest())
         await self._llm.update_weight_version(str(self._generation.version))
+        if self._base is not None:
+            await lay_zeros(self._generation, self._generation.version)
 
     async def _transfer(self, path: str, version: int) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
@@ -228,6 +252,8 @@ class VllmEngine(Engine):
         await self._llm.start_weight_update()
         await self._llm.update_weights(WeightTransferUpdateRequest({"path": path}))
         await self._llm.finish_weight_update(weight_version=str(version))
+        if self._base is not None:
+            await lay_zeros(self._generation, version)
 
     def _watch(self, begin: bool) -> None:
         """Start or stop watching for the death of vLLM's processes, which then no longer answer."""

@@ -14,15 +14,16 @@ from rollart_flow.engines.requests import refused
 from rollart_flow.engines.vllm import prefixes
 from rollart_flow.engines.vllm.settings import VllmSettings, lora_request
 from rollart_flow.engines.vllm.stream import VllmStream, parameters
-from rollart_flow.models.pictures import collapse
+from rollart_flow.errors import TemplateRefusedError
+from rollart_flow.models.pictures import PictureProcessor
 from rollart_flow.types import FinishReason, GenerationRequest, Prefix
 
 
 class VllmGeneration:
     """Submits the requests of one engine to vLLM; tokens are sampled under `version`.
 
-    `limits` are the longest chain in tokens, and the number of token ids; `placeholder` is the
-    token that stands for a part of an image, or None.
+    `limits` are the longest chain in tokens, and the number of token ids; `pictures` is the image
+    processor of a model that takes images.
     """
 
     def __init__(
@@ -31,16 +32,17 @@ class VllmGeneration:
         limits: tuple[int, int],
         settings: VllmSettings,
         version: int,
-        placeholder: int | None = None,
+        pictures: PictureProcessor | None = None,
     ) -> None:
         self.llm: Any = llm
-        self._placeholder = placeholder
+        self._pictures = pictures
         self.version = version
         self.fetches = True
         """Whether a prompt fetched now would be used under the current version."""
         self._context, self._vocabulary = limits
         self._phase = settings.phase
-        self._lora = lora_request(settings.lora)
+        self.lora = lora_request(settings.lora)
+        """The adapter that requests are served with, or None."""
 
     async def answer(self, stream: VllmStream) -> None:
         """Deliver a whole answer; submit the request again after its prompt was returned."""
@@ -89,7 +91,7 @@ class VllmGeneration:
             asked.extra_args = {"kv_transfer_params": prefixes.address(prefix)}
         stream.generating, stream.fetching, stream.recalled = True, prefix is not None, False
         prompt = self._prompt(request)
-        answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self._lora)
+        answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self.lora)
         async for output in answers:
             if request.images and output.prompt_token_ids != list(request.prompt_ids):
                 raise refused(request, "vLLM expands its images to other tokens than the chain's")
@@ -102,10 +104,14 @@ class VllmGeneration:
 
         if not request.images:
             return tokens_input(list(request.prompt_ids))
-        if self._placeholder is None:
+        if self._pictures is None:
             raise refused(request, "the model takes no images")
+        try:
+            collapsed = self._pictures.collapse(request.prompt_ids, request.images)
+        except TemplateRefusedError as error:
+            raise refused(request, error.message) from error
         return TokensPrompt(
-            prompt_token_ids=collapse(request.prompt_ids, self._placeholder),
+            prompt_token_ids=collapsed,
             multi_modal_data={"image": [image.opened() for image in request.images]},
             multi_modal_uuids={"image": [image.image_id for image in request.images]},
         )
@@ -117,6 +123,6 @@ class VllmGeneration:
             return
         stream.generating = True
         prompt = self._prompt(request)
-        answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self._lora)
+        answers = self.llm.generate(prompt, asked, request.request_id, lora_request=self.lora)
         async for output in answers:
             stream.hand_over(prefixes.held(output))

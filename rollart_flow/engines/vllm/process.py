@@ -10,6 +10,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rollart_flow.engines.vllm.cpu_memory import (
+    available_bytes,
+    cache_bytes,
+    check_memory,
+    weights_bytes,
+)
 from rollart_flow.engines.vllm.prefixes import connector
 from rollart_flow.engines.vllm.settings import VllmSettings, lora_arguments
 from rollart_flow.errors import EngineError, SettingsError
@@ -39,11 +45,6 @@ QUIET = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 """Defaults for the same environment; variables that the user has set take precedence."""
-CACHED_CHAINS = 64
-"""Number of finished chains whose prefix can be kept for reuse on CPUs, in addition to the decoding
-chains."""
-_BLOCK_TOKENS = 128
-"""Number of tokens of one KV cache block on CPUs; a chain fills its last block in part."""
 
 
 def transfer_name(backend: str | None) -> str:
@@ -60,10 +61,11 @@ def start(
     Args: `sees` is whether the model takes images, for which vLLM needs its tokenizer.
 
     Raises:
-        SettingsError: vLLM does not support this model on this machine, or the adapter is invalid.
+        SettingsError: vLLM does not support this model on this machine, whose memory may be too
+            small for its KV cache, or the adapter is invalid.
         EngineError: vLLM could not start; its log has the cause.
     """
-    lora = lora_arguments(settings.lora)
+    lora = lora_arguments(settings)
     os.environ.update(ENVIRONMENT)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -74,6 +76,11 @@ def start(
         # Compilation costs more than it saves on CPUs, and would happen at the first request.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
         _check_on_cpu(config, settings)
+        check_memory(
+            config, settings, settings.max_context or config.max_position_embeddings,
+            available=available_bytes(), weights=weights_bytes(Path(folder)),
+        )  # fmt: skip
+        lora = {} if config.mixes else lora  # versions are merged
     from vllm import AsyncEngineArgs
     from vllm.config import WeightTransferConfig
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -93,7 +100,7 @@ def start(
         enforce_eager=on_cpu,
         # Memory from which other engines fetch must not move.
         enable_sleep_mode=not on_cpu and phase is None,
-        kv_cache_memory_bytes=_cache_bytes(config, settings, context) if on_cpu else None,
+        kv_cache_memory_bytes=cache_bytes(config, settings, context) if on_cpu else None,
         disable_log_stats=True,
         kv_transfer_config=None if phase is None else connector(phase, on_cpu=on_cpu),
         weight_transfer_config=WeightTransferConfig(
@@ -123,11 +130,3 @@ def _check_on_cpu(config: ModelShape, settings: VllmSettings) -> None:
             "lora: vLLM on CPUs lays no adapter over a mixture of experts, for which its kernels "
             "need a GPU; leave it away, or merge it into the weights"
         )
-
-
-def _cache_bytes(config: ModelShape, settings: VllmSettings, context: int) -> int:
-    """Return the cache size for `max_batch` longest chains and `CACHED_CHAINS` finished ones."""
-    width = 4 if settings.dtype == "float32" else 2
-    values = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-    blocks = -(-context // _BLOCK_TOKENS) * (settings.max_batch + CACHED_CHAINS) + 1
-    return blocks * _BLOCK_TOKENS * values * width

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.lora import MOST_RANK, Adapter, read_adapter
+from rollart_flow.models.lora import MOST_RANK, read_adapter
 from rollart_flow.models.policy import DTYPES
 from rollart_flow.weights.transport import SentWeights
 
@@ -37,6 +37,9 @@ class VllmSettings:
     lora: str | None = None
     """Folder of a LoRA adapter in PEFT's format, applied to every token on top of the loaded
     weights; None means the weights alone."""
+    lora_rank: int = 0
+    """Rank of the adapters that versions consist of, for which vLLM keeps room; 0: versions are
+    whole weights. An engine with `lora` is given whole weights in any case."""
     sent: SentWeights | None = None
     """How the trainer sends weights to the engine's GPU; None: they are loaded from files."""
 
@@ -52,19 +55,33 @@ _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, MOST_RANK)
 """Adapter ranks that vLLM can allocate."""
 
 
-def lora_arguments(folder: str | None) -> dict[str, Any]:
-    """vLLM's arguments for an adapter, if any; SettingsError if vLLM does not support it."""
-    if folder is None:
+def lora_arguments(settings: VllmSettings) -> dict[str, Any]:
+    """Return vLLM's arguments for adapters, none without any and none for a rank that vLLM cannot
+    allocate, whose versions are merged; SettingsError if vLLM does not support `settings.lora`."""
+    rank = settings.lora_rank if settings.lora is None else read_adapter(settings.lora).rank
+    if not 1 <= rank <= MOST_RANK:
         return {}
-    adapter: Adapter = read_adapter(folder)
-    room = min(rank for rank in _RANKS if rank >= adapter.rank)
+    room = min(each for each in _RANKS if each >= rank)
     return {"enable_lora": True, "max_loras": 1, "max_lora_rank": room}
 
 
 def lora_request(folder: str | None) -> LoRARequest | None:
-    """Return the adapter in the form that each request names, or None."""
-    if folder is None:
-        return None
+    """Return the adapter of a folder in the form that each request names, or None."""
+    return None if folder is None else named_request("adapter", read_adapter(folder).folder)
+
+
+ADAPTER_ID = 1
+"""vLLM's number of the one adapter of an engine."""
+
+
+def named_request(name: str, folder: str = "loaded", *, load: bool = False) -> LoRARequest:
+    """Return a request for the one adapter that an engine has.
+
+    Args:
+        name: name of the adapter, under which vLLM caches prefixes.
+        folder: the adapter in PEFT's format, read only when vLLM loads it.
+        load: whether vLLM is to load it in place of the one that it holds.
+    """
     from vllm.lora.request import LoRARequest
 
-    return LoRARequest("adapter", 1, read_adapter(folder).folder)
+    return LoRARequest(name, ADAPTER_ID, folder, load_inplace=load)

@@ -14,11 +14,11 @@ may not.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
+from rollart_flow.control.loop.inbox import Inbox
 from rollart_flow.engines.requests import check_request, refused
 from rollart_flow.errors import EngineError
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest, Prefix
@@ -105,7 +105,7 @@ class VllmStream:
         """Sampled tokens that were not delivered yet, like the next two fields."""
         self._logprobs: list[float] = []
         self._kept: list[tuple[int, ...]] = []
-        self._inbox: asyncio.Queue[Chunk | EngineError] = asyncio.Queue()
+        self._inbox: Inbox[Chunk | EngineError] = Inbox()
 
     def take(self, output: CompletionOutput, version: int) -> None:
         self.fetching = False
@@ -136,7 +136,7 @@ class VllmStream:
         """End the request with an error, unless it has already ended."""
         if not self.ended:
             self.ended = True
-            self._inbox.put_nowait(error)
+            self._inbox.put(error)
 
     async def receive(self) -> Chunk:
         """Return the next chunk; EngineError if the engine failed."""
@@ -160,7 +160,7 @@ class VllmStream:
             return
         self.ended = reason is not None
         offset = len(self._versions) - len(self._tokens)
-        self._inbox.put_nowait(
+        self._inbox.put(
             Chunk(
                 request_id=self.request.request_id,
                 offset=offset,

@@ -27,6 +27,7 @@ from vllm.model_executor.model_loader.reload import (
 )
 
 from rollart_flow.engines.vllm.process import TRANSFER, transfer_name
+from rollart_flow.engines.vllm.settings import ADAPTER_ID, named_request
 from rollart_flow.weights.broadcast.wire import read
 
 _PR_SET_PDEATHSIG = 1
@@ -83,11 +84,12 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
     def finish_weight_update(self) -> None:
         """Rebuild the data that vLLM derives from the weights."""
         finalize_layerwise_reload(self.model, self.model_config)
-        head = self.model.lm_head
-        if hasattr(head, "cpu_linear"):
+        for name, head in self.model.named_modules():
             # A head tied to the embeddings has no tensor of its own, so reloading skips its packed
-            # copy, which would keep the old weights.
-            head.quant_method.process_weights_after_loading(head)
+            # copy, which would keep the old weights. In a model with a vision tower, it is a part
+            # of the language model.
+            if name.rpartition(".")[2] == "lm_head" and hasattr(head, "cpu_linear"):
+                head.quant_method.process_weights_after_loading(head)
 
     def shutdown(self) -> None:
         """Do nothing: there is no connection to close."""
@@ -157,6 +159,12 @@ class WorkerExtension:
         """Return the size of this worker's KV cache [bytes]."""
         runner = self.model_runner  # type: ignore[attr-defined]
         return sum(cache.nbytes for cache in runner.kv_caches)
+
+    def lay_zeros(self) -> None:
+        """Hold an adapter of zeros in place of the one that requests name."""
+        manager = self.model_runner.lora_manager  # type: ignore[attr-defined]
+        manager.remove_adapter(ADAPTER_ID)
+        manager.add_dummy_lora(named_request("zeros"), rank=1)
 
     def give_up_prefix(self, request_id: str) -> None:
         """End the lease of the prompt held for a request, so that vLLM frees it."""

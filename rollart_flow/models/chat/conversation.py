@@ -6,12 +6,14 @@ from itertools import count
 
 from rollart_flow.errors import TemplateRefusedError
 from rollart_flow.models.chat.calls import WrittenCall
-from rollart_flow.models.chat.formats import ChatFormat
+from rollart_flow.models.chat.formats import ChatFormat, ParsedText
+from rollart_flow.models.chat.history import NO_HEADS, HistoryRenderer
 from rollart_flow.models.chat.markers import MarkerTokenizer
 from rollart_flow.models.chat.renderer import TurnRenderer
 from rollart_flow.models.chat.template import Form
 from rollart_flow.models.pictures import PictureProcessor
 from rollart_flow.types import Action, Message, Observation, Role, ToolCall
+from rollart_flow.types.messages import messages_of
 
 _CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 """Mistral's templates refuse every other id."""
@@ -38,6 +40,8 @@ class TemplateConversation:
         self._tools = tools
         self._stops = frozenset(stops)
         self._pictures = pictures
+        self._history = HistoryRenderer(renderer, tools)
+        self._heads = self._next_heads = NO_HEADS
         self._messages: list[Message] = []
         self._call_ids: set[str] = set()
         self._numbers = count()
@@ -54,9 +58,7 @@ class TemplateConversation:
         """
         if self._forged:
             raise TemplateRefusedError("the action before it has the placeholder of an image")
-        if isinstance(observation, str):
-            observation = (Message(Role.USER, observation),)
-        new = tuple(observation)
+        new = messages_of(observation)
         if self._messages:
             suffix = self._renderer.follow(
                 new,
@@ -69,22 +71,57 @@ class TemplateConversation:
         else:
             suffix = self._renderer.open(new, self._tools)
         self._messages += new
+        self._heads = self._next_heads
         self._call_ids.update(call.call_id for each in new for call in each.tool_calls)
         self._thinking = suffix.thinking
         return self._expanded(suffix.token_ids, new)
+
+    def retold(self, observation: Observation) -> tuple["TemplateConversation", tuple[int, ...]]:
+        """Return a conversation with all messages as they are rendered now, and its tokens.
+
+        The cost is that of the new messages, where the template allows it.
+
+        Args:
+            observation: the next observation, which this conversation does not get.
+
+        Raises:
+            TemplateRefusedError: the chat template refuses the messages.
+        """
+        new = messages_of(observation)
+        messages = [*self._messages, *new]
+        suffix, self._next_heads = self._history.render(messages, self._heads)
+        again = TemplateConversation(
+            self._renderer, self._tokenizer, self._format, self._tools, tuple(self._stops),
+            self._pictures,
+        )  # fmt: skip
+        again._history, again._heads = self._history, self._next_heads
+        again._messages = messages
+        again._call_ids = self._call_ids.union(call.call_id for m in new for call in m.tool_calls)
+        again._thinking = suffix.thinking
+        return again, self._expanded(suffix.token_ids, messages if self._pictures else new)
 
     def act(self, token_ids: Sequence[int]) -> Action:
         """Return the action that generated tokens are; malformed calls have an error."""
         last = token_ids[-1] if token_ids else None
         self._stop = last if last in self._stops else None
         self._forged = self._pictures is not None and self._pictures.placeholder in token_ids
-        kept = [token for token in token_ids if token not in self._stops]
-        text = self._tokenizer.text_of(kept, keep=self._format.reads)
-        parsed = self._format.parse(text, self._tools, thinking=self._thinking)
+        parsed = self.parse(token_ids)
         calls = tuple(map(self._call, parsed.calls))
         action = Action(parsed.text, parsed.thinking, calls)
         self._messages.append(action.as_message())
         return action
+
+    def parse(self, token_ids: Sequence[int], chat_format: ChatFormat | None = None) -> ParsedText:
+        """Return the parts of an action to the last prompt, without effect.
+
+        Args:
+            token_ids: generated tokens.
+            chat_format: format to parse them in; None: that of the policy.
+        """
+        chosen = chat_format or self._format
+        kept = [token for token in token_ids if token not in self._stops]
+        text = self._tokenizer.text_of(kept, keep=chosen.reads)
+        return chosen.parse(text, self._tools, thinking=self._thinking)
 
     @property
     def rewrites_history(self) -> bool:
@@ -108,8 +145,9 @@ class TemplateConversation:
             rendering begins with the chain.
         """
         try:
-            again = self._renderer.whole(self._messages, self._tools)
-            again = self._expanded(again, self._messages)
+            prompt = self._messages[-1].role is not Role.ASSISTANT
+            found, _ = self._history.render(self._messages, self._heads, prompt=prompt)
+            again = self._expanded(found.token_ids, self._messages)
         except TemplateRefusedError:
             return 0
         if again[: len(token_ids)] == tuple(token_ids):

@@ -21,6 +21,9 @@ from rollart_flow.models.chat.calls import (
 from rollart_flow.models.chat.settings import AUTO_FORMAT
 from rollart_flow.models.chat.template import Form
 
+PARSER_VERSION = 1
+"""Version of all formats; it rises when one of them parses a text otherwise than before."""
+
 _THINK = ("<think>", "</think>")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")

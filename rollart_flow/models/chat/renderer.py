@@ -76,6 +76,9 @@ class TurnRenderer:
         """Markers that end an action: one of text, then one of calls."""
         ends = {marker for end in turn_ends for marker in (end.last, end.followed)}
         self._ends = tuple(sorted(marker for marker in ends if marker is not None))
+        self.takes_heads: dict[tuple[bool, bool], bool] = {}
+        """Whether `history` may keep the heads of conversations, by whether they have a message of
+        the system and tools; filled as it is found out."""
 
     def takes_tools(self, tools: Sequence[Form]) -> bool:
         """Return whether the template shows tools to the policy."""
@@ -88,9 +91,42 @@ class TurnRenderer:
         Raises:
             TemplateRefusedError: the template refuses the messages.
         """
-        return self._suffix(
-            self._template.render([*map(self._forms.of, messages)], tools, prompt=True)
-        )
+        return self.all(messages, tools)
+
+    def all(
+        self, messages: Sequence[Message], tools: Sequence[Form] = (), *, prompt: bool = True
+    ) -> Suffix:
+        """Return the tokens of a whole conversation.
+
+        Raises:
+            TemplateRefusedError: the template refuses the messages.
+        """
+        forms = [*map(self._forms.of, messages)]
+        return self._suffix(self._template.render(forms, tools, prompt=prompt))
+
+    def after(
+        self,
+        messages: Sequence[Message],
+        start: int,
+        tools: Sequence[Form] = (),
+        *,
+        prompt: bool = True,
+    ) -> Suffix:
+        """Return the tokens that a whole conversation has from the end of an action on.
+
+        Args:
+            messages: the messages.
+            start: number of messages before these tokens, the last of which is the action.
+            tools: functions that the policy may call.
+            prompt: whether the prompt for an action follows.
+
+        Raises:
+            TemplateRefusedError: the template refuses the messages.
+        """
+        new, first = messages[start:], messages[0]
+        system = first if first.role is Role.SYSTEM else None
+        calls = messages[start - 1].tool_calls if new[0].role is Role.TOOL else None
+        return self._suffix(self._after(new, tools, system, calls, prompt=prompt))
 
     def follow(
         self,
@@ -116,29 +152,10 @@ class TurnRenderer:
             TemplateRefusedError: the template refuses the messages.
         """
         answers = any(message.role is Role.TOOL for message in messages)
-        action = self._forms.probe(calls or calls_answered(messages)) if answers else ANSWER
-        base = [] if first is None else [self._forms.of(first)]
-        forms = [*base, QUESTION, action, *map(self._forms.of, messages)]
-        _, shown, text = self._template.render(forms, tools, prompt=True).rpartition(PROBE)
-        starts = [place for end in self._ends if (place := text.find(end)) >= 0]
-        if not shown or not starts:
-            missing = "marker before them" if shown else "place for calls of tools"
-            raise TemplateRefusedError(
-                f"the chat template refuses the messages: there is no {missing}"
-            )
-        suffix = self._suffix(text[min(starts) :])
+        made = (calls or calls_answered(messages)) if answers else None
+        suffix = self._suffix(self._after(messages, tools, first, made))
         written = ended and self._is_written(suffix.token_ids[0], answers, stop)
         return Suffix(suffix.token_ids[1 if written else 0 :], suffix.thinking)
-
-    def whole(self, messages: Sequence[Message], tools: Sequence[Form] = ()) -> tuple[int, ...]:
-        """Return the tokens of a whole conversation, as the template renders it at its end.
-
-        Raises:
-            TemplateRefusedError: the template refuses the messages.
-        """
-        prompt = messages[-1].role is not Role.ASSISTANT
-        forms = [*map(self._forms.of, messages)]
-        return self._tokenizer.rendered(self._template.render(forms, tools, prompt=prompt))
 
     def rewrites(self, first: Message | None, tools: Sequence[Form]) -> bool:
         """Return whether the template changes or drops earlier tokens once a turn follows them.
@@ -152,6 +169,36 @@ class TurnRenderer:
         last = self._template.render([*base, answer], tools, prompt=False)
         later = self._template.render([*base, answer, _LATER], tools, prompt=True)
         return not later.startswith(shown) or (_THOUGHT in last and _THOUGHT not in later)
+
+    def _after(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Form],
+        first: Message | None,
+        calls: Sequence[ToolCall] | None,
+        *,
+        prompt: bool = True,
+    ) -> str:
+        """Return the text from the end of an action on, of a conversation that begins with it.
+
+        Args:
+            messages: messages after the action.
+            tools: functions that the policy may call.
+            first: message of the system that opened the conversation.
+            calls: calls of the action, which are answered; None if it is text.
+            prompt: whether the prompt for an action follows.
+        """
+        action = ANSWER if calls is None else self._forms.probe(calls)
+        base = [] if first is None else [self._forms.of(first)]
+        forms = [*base, QUESTION, action, *map(self._forms.of, messages)]
+        _, shown, text = self._template.render(forms, tools, prompt=prompt).rpartition(PROBE)
+        starts = [place for end in self._ends if (place := text.find(end)) >= 0]
+        if not shown or not starts:
+            missing = "marker before them" if shown else "place for calls of tools"
+            raise TemplateRefusedError(
+                f"the chat template refuses the messages: there is no {missing}"
+            )
+        return text[min(starts) :]
 
     def _suffix(self, text: str) -> Suffix:
         return Suffix(self._tokenizer.rendered(text), text.rstrip().endswith(_OPENERS))

@@ -4,8 +4,10 @@
 fixed when the template is made, so that a replay renders the same text.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -24,6 +26,19 @@ CLOCK = "strftime_now"
 """Function by which a template asks for the time."""
 EPOCH = datetime(2025, 1, 1)
 """Time of templates that were given none."""
+
+
+_PROBE = "probe-of-a-text"
+
+
+def _in_parts(message: Form) -> Form:
+    """Return a message whose text is a part."""
+    text = message.get("content")
+    return (
+        {**message, "content": [{"type": "text", "text": text}]}
+        if isinstance(text, str)
+        else message
+    )
 
 
 class _Generation(Extension):
@@ -60,11 +75,15 @@ class ChatTemplate:
         """
         self.source = source
         self._variables = dict(variables)
+        seen = json.dumps([source, self._variables, now.isoformat()], sort_keys=True, default=str)
+        self.digest = hashlib.sha256(seen.encode()).hexdigest()[:16]
+        """First digits of the SHA-256 of what renderings depend on beside the messages."""
         self._now = now
         try:
             self._compiled = _compile(source)
         except TemplateError as error:
             raise SettingsError(f"the chat template cannot be rendered: {error}") from error
+        self._parts = self._reads_only_parts()
 
     def render(self, messages: Sequence[Form], tools: Sequence[Form] = (), *, prompt: bool) -> str:
         """Return the text of a conversation.
@@ -79,7 +98,7 @@ class ChatTemplate:
         """
         try:
             return self._compiled.render(
-                messages=messages,
+                messages=[*map(_in_parts, messages)] if self._parts else messages,
                 tools=list(tools) or None,
                 documents=None,
                 add_generation_prompt=prompt,
@@ -91,6 +110,18 @@ class ChatTemplate:
             raise TemplateRefusedError(
                 f"the chat template refuses the messages: {reason}"
             ) from error
+
+    def _reads_only_parts(self) -> bool:
+        """Return whether the template takes text only as a part, as some for images do."""
+        if "'text'" not in self.source and '"text"' not in self.source:
+            return False
+        message, self._parts = {"role": "user", "content": _PROBE}, False
+        for parted in (False, True):
+            with suppress(TemplateRefusedError):
+                form = _in_parts(message) if parted else message
+                if _PROBE in self.render([form], prompt=True):
+                    return parted
+        return False
 
     def __reduce__(self) -> tuple[type["ChatTemplate"], tuple[object, ...]]:
         return ChatTemplate, (self.source, self._variables, self._now)

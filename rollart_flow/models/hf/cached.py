@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from rollart_flow.errors import SettingsError
-from rollart_flow.models.cached import Int64Array
+from rollart_flow.models.cached_model import Int64Array
 from rollart_flow.models.device import CPU
 from rollart_flow.models.hf.config import TransformersConfig
 from rollart_flow.models.hf.slots import Slots

@@ -15,8 +15,8 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from rollart_flow.models.hf.attention import NAME
-from rollart_flow.models.hf.config import TransformersConfig
 from rollart_flow.models.hf.layout import StoredLayout
+from rollart_flow.models.hf.shape import TransformersShape
 from rollart_flow.models.language_model import LanguageModel
 from rollart_flow.models.packing import Packing
 
@@ -28,7 +28,7 @@ _OWN = "causal."
 class TransformersModel(LanguageModel):
     """A model of any architecture that transformers implements."""
 
-    def __init__(self, config: TransformersConfig, causal: PreTrainedModel | None = None) -> None:
+    def __init__(self, config: TransformersShape, causal: PreTrainedModel | None = None) -> None:
         """Build the model of a config, or wrap one that is built already."""
         super().__init__()
         self._config = config
@@ -39,7 +39,7 @@ class TransformersModel(LanguageModel):
         self._layout = StoredLayout(self.causal)
 
     @property
-    def config(self) -> TransformersConfig:
+    def config(self) -> TransformersShape:
         return self._config
 
     def forward(
@@ -102,12 +102,12 @@ class _States:
         return None
 
 
-def auto_class(config: TransformersConfig) -> Any:
+def auto_class(config: TransformersShape) -> Any:
     """Return the class of transformers that builds and loads models of this kind."""
     return AutoModelForCausalLM if config.placeholder is None else AutoModelForImageTextToText
 
 
-def _causal_model(config: TransformersConfig) -> PreTrainedModel:
+def _causal_model(config: TransformersShape) -> PreTrainedModel:
     made = config.checked()
     kind: Any = auto_class(config)
     try:

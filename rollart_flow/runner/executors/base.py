@@ -83,6 +83,12 @@ class Executor(ABC):
         trace: TracebackType | None,
     ) -> None: ...
 
+    def on_lost(self, tell: Callable[[str], object]) -> None:  # noqa: B027  some cannot be lost
+        """Call a function once, in another thread, with a line if what executes runs is gone.
+
+        The notice ends with the context.
+        """
+
     @abstractmethod
     def check(self, pipeline: Pipeline) -> None:
         """Refuse a pipeline that the executor cannot run.

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
+import ray
 
 from rollart_flow.operators.ray_data import drain, map_blocks, read_endless, streaming_context
 from rollart_flow.operators.sources import NextBlock
@@ -25,6 +26,7 @@ from rollart_flow.resources.handles import WorkerHandle
 from rollart_flow.resources.local import has_async_methods
 from rollart_flow.resources.nodes import beside_driver
 from rollart_flow.runner.executors.base import Executor, OperatorStage, StreamSource
+from rollart_flow.runner.executors.gcs_watch import GcsWatch
 from rollart_flow.runner.executors.liveness import gone
 from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from rollart_flow.runner.executors.rolling_producer import RollingProducer
@@ -38,6 +40,8 @@ P = ParamSpec("P")
 W = TypeVar("W", bound=Worker)
 
 
+_PATIENCE_S = 20.0
+"""How long the GCS of a shared cluster may be away; after a minute Ray ends this process [s]."""
 SINGLE_RESTARTS = 10
 """How often Ray restarts the buffer and the coordinator alone, each; then all processes restart."""
 
@@ -45,13 +49,28 @@ SINGLE_RESTARTS = 10
 class RayExecutor(Executor):
     """Runs on the Ray cluster at an address, or on a local one that ends with the context."""
 
+    _watch: GcsWatch | None = None
+
     def __enter__(self) -> Self:
         with ExitStack() as entered:
             self.nodes_may_join = entered.enter_context(
                 ray_cluster(self._address, left=lambda: self._abandoned)
             )
+            entered.callback(self._end_watch)
             self._leave = entered.pop_all()
         return self
+
+    def on_lost(self, tell: Callable[[str], object]) -> None:
+        self._end_watch()
+        address = ray.get_runtime_context().gcs_address
+        said = f"the GCS of Ray at {address} is gone, and the cluster with it"
+        patience_s = _PATIENCE_S if self.nodes_may_join else 0.0
+        self._watch = GcsWatch(address, lambda: tell(said), patience_s)
+
+    def _end_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
 
     def __exit__(
         self,

@@ -37,7 +37,7 @@ REWARD_TRANSPORTS: Registry[TransportVariant] = Registry(
 def check_url(url: str) -> None:
     """Raise SettingsError for a URL of an unknown scheme, or without anything after it."""
     scheme, separator, rest = url.partition("://")
-    if separator and rest.strip("/") and scheme in REWARD_TRANSPORTS.names():
+    if separator and rest.strip("/") and scheme in REWARD_TRANSPORTS:
         return
     *others, last = (variant.example for _, variant in REWARD_TRANSPORTS.variants())
     raise SettingsError(

@@ -40,6 +40,11 @@ class TupleRows(ABC, Generic[T]):
     def refusals(self, rows: tuple[T, ...]) -> Sequence[str | None]:
         return [None] * len(self.episodes(rows))
 
+    def rows_of(
+        self, table: str, rows: tuple[T, ...], trajectory_ids: Sequence[str]
+    ) -> tuple[T, ...]:
+        return ()  # simulated attempts bring none
+
     def group_refusal(self, members: Sequence[tuple[tuple[T, ...], int]]) -> str | None:
         return None
 

@@ -30,6 +30,7 @@ from rollart_flow.trainers.ranks import Ranks, by_itself, lost_rank
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.core_trainer import CoreTrainer
 from rollart_flow.trainers.step.train_state import InitialState
+from rollart_flow.weights.memory import WeightSnapshot
 
 
 class DistributedTrainer(CoreTrainer):
@@ -60,9 +61,7 @@ class DistributedTrainer(CoreTrainer):
             MissingExtraError: the packages of the trainer are not installed.
         """
         chosen = settings or RankSettings(backend=self.backend)
-        initial = InitialState(
-            config, tensors, algorithm, chosen.optimizer, chosen.gradient_checkpointing
-        )
+        initial = InitialState.of(config, tensors, algorithm, chosen)
         state, group = self._shard(initial, chosen, ranks or by_itself())
         self._sharded_state = state
         super().__init__(state, algorithm, chosen, group)
@@ -86,13 +85,17 @@ class DistributedTrainer(CoreTrainer):
         with lost_rank(self._ranks):
             return super().weights()
 
+    def snapshot_weights(self) -> WeightSnapshot:
+        with lost_rank(self._ranks):
+            return super().snapshot_weights()
+
     def save(self, folder: Path) -> None:
         self.begin_save(folder)()
 
     def begin_save(self, folder: Path) -> Callable[[], None]:
         """Copy the tensors, and write them in a thread."""
         with lost_rank(self._ranks):
-            weights, state = self._sharded_state.policy(), self._checkpoint_tensors()
+            weights, state = self._sharded_state.published(), self._checkpoint_tensors()
             checkpoint = replace(self._checkpoint(), weights=weights, state=state)
             finish_writing = begin_writing(Path(folder), checkpoint, self._ranks)
 

@@ -41,15 +41,9 @@ class EmbeddedTrainer(CoreTrainer):
         """
         chosen = settings or RankSettings()
         alone = Ranks(device=computing_device(chosen.device))
-        initial = InitialState(
-            config, tensors, algorithm, chosen.optimizer, chosen.gradient_checkpointing
-        )
-        state = (
-            TrainState(initial, alone.device)
-            if chosen.lora is None
-            else AdaptedState(initial, alone.device, chosen.lora, chosen.seed)
-        )
-        super().__init__(state, algorithm, chosen, alone)
+        initial = InitialState.of(config, tensors, algorithm, chosen)
+        make = TrainState if chosen.lora is None else AdaptedState
+        super().__init__(make(initial, alone.device), algorithm, chosen, alone)
 
     def save(self, folder: Path) -> None:
         write_checkpoint(Path(folder), self.snapshot())

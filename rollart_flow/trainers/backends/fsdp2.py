@@ -18,6 +18,7 @@ from rollart_flow.trainers.backends.distributed_trainer import DistributedTraine
 from rollart_flow.trainers.backends.sharded_checkpoint import ShardedState
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import RankSettings
+from rollart_flow.trainers.step.adapted_state import AdaptedState
 from rollart_flow.trainers.step.critic import ValueHead
 from rollart_flow.trainers.step.running import PolicyModel
 from rollart_flow.trainers.step.train_state import InitialState
@@ -31,7 +32,8 @@ class Fsdp2Trainer(DistributedTrainer):
     def _shard(
         self, initial: InitialState, settings: RankSettings, ranks: Ranks
     ) -> tuple[ShardedState, Ranks]:
-        return FsdpState(initial, ranks), ranks
+        make = FsdpState if initial.lora is None else AdaptedFsdpState
+        return make(initial, ranks), ranks
 
 
 class FsdpState(ShardedState):
@@ -46,6 +48,8 @@ class FsdpState(ShardedState):
     def _policy(self, shape: ModelShape, whole: Mapping[str, torch.Tensor]) -> PolicyModel:
         model = self._built(shape, whole)
         model.to(self._ranks.device)
+        if self._ranks.count > 1:
+            model.compute_everything()
         for layer in model.blocks():
             fully_shard(layer, mesh=self._ranks.mesh)
         fully_shard(model, mesh=self._ranks.mesh)
@@ -61,6 +65,14 @@ class FsdpState(ShardedState):
         like = {**self._trained, **self._head}[parameter]
         joined = parts[0] if self._stored is None else self._stored.join(parameter, parts)
         return self._laid_out(joined, like) if isinstance(like, DTensor) else joined
+
+
+class AdaptedFsdpState(AdaptedState, FsdpState):
+    """A frozen model with an adapter, both sharded; the adapter alone is trained.
+
+    Every rank draws the whole adapter before it keeps a shard, so that a fresh one does not depend
+    on the number of ranks.
+    """
 
 
 def _shards(root: object) -> list[FSDPModule]:

@@ -39,6 +39,7 @@ from rollart_flow.errors import TrainerError
 from rollart_flow.trainers.checkpoint.checkpoint import (
     FORMAT,
     RNG,
+    SHARDED_META,
     Checkpoint,
     as_trainer_error,
     read_meta,
@@ -76,7 +77,6 @@ class ShardedState(TrainState):
         return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
 
 
-_META = "sharded.json"
 _WEIGHTS, _STATE = "weights/", "state/"
 
 
@@ -123,10 +123,10 @@ def read_shards(
 
     Raises TrainerError if there is no checkpoint, or it is damaged or of a newer format.
     """
-    if not (folder / _META).is_file():
-        raise TrainerError(f"no checkpoint in {folder}; expected a folder with {_META}")
+    if not (folder / SHARDED_META).is_file():
+        raise TrainerError(f"no checkpoint in {folder}; expected a folder with {SHARDED_META}")
     with as_trainer_error(f"checkpoint {folder} cannot be read"):
-        meta = read_meta(folder / _META)
+        meta = read_meta(folder / SHARDED_META)
         check_shape(meta["model"], folder)
     with _agreed(ranks, f"checkpoint {folder} cannot be read"):
         if ranks.rank == 0 and _checksums(folder) != meta["files"]:
@@ -145,6 +145,7 @@ def read_shards(
         settings=meta["settings"],
         learning_rate=meta["learning_rate"],
         reference=meta["reference"],
+        base_checksum=meta.get("base_checksum"),
         weights=state.whole(weights),
         state={k.removeprefix(_STATE): v for k, v in tensors.items() if k.startswith(_STATE)},
     )
@@ -157,7 +158,7 @@ def sharded_weights(folder: Path) -> Mapping[str, torch.Tensor]:
         TrainerError: the checkpoint is damaged or of a newer format.
     """
     with as_trainer_error(f"checkpoint {folder} cannot be read"):
-        if _checksums(folder) != read_meta(folder / _META)["files"]:
+        if _checksums(folder) != read_meta(folder / SHARDED_META)["files"]:
             raise TrainerError(f"checkpoint {folder} is damaged: a file differs from its checksum")
         return ShardedTensors(folder, _WEIGHTS)
 
@@ -172,7 +173,7 @@ def _fill(place: Path, hidden: Path, checkpoint: Checkpoint, names: list[str]) -
         "tensors": names,
         "files": _checksums(place),
     }
-    (place / _META).write_text(json.dumps(meta, indent=1, sort_keys=True))
+    (place / SHARDED_META).write_text(json.dumps(meta, indent=1, sort_keys=True))
 
 
 def _checksums(folder: Path) -> dict[str, str]:
@@ -186,7 +187,7 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 def _places(names: list[str], state: ShardedState) -> dict[str, torch.Tensor]:
     """Return empty tensors to read into, laid out as in `state`, for the names that it has."""
-    parameters = state.everything()
+    parameters = state.layouts()
     places = {}
     for full in names:
         name, _, kind = full.removeprefix(_STATE).removeprefix(_WEIGHTS).partition("/")

@@ -21,6 +21,7 @@ FSDP2 = TrainerVariant(
         mixed_precision=True,
         any_model=True,
         recomputes_layers=True,
+        trains_adapters=True,
         offloads=True,
     ),
 )

@@ -1,6 +1,6 @@
 """Checkpoints of a trainer as a folder without pickled code.
 
-    model.safetensors       weights, Hugging Face names
+    model.safetensors       weights, Hugging Face names, or the matrices of an adapter, PEFT's names
     state.safetensors       the optimizer's tensors as `<parameter>/<tensor>`, and `rng`
     trainer.json            version, model, settings and checksums
 
@@ -20,7 +20,9 @@ import safetensors.torch
 import torch
 
 from rollart_flow.errors import TrainerError
+from rollart_flow.trainers.settings import LoraSettings
 from rollart_flow.weights.atomic import put_folder
+from rollart_flow.weights.base import AdapterEntry
 from rollart_flow.weights.buckets import save_tensors
 from rollart_flow.weights.fingerprint import fingerprint
 from rollart_flow.weights.tensor_files import TensorFile
@@ -28,6 +30,8 @@ from rollart_flow.weights.tensor_files import TensorFile
 _MODEL = "model.safetensors"
 _STATE = "state.safetensors"
 _META = "trainer.json"
+SHARDED_META = "sharded.json"
+"""Description of a checkpoint in shards, see `sharded_checkpoint`."""
 FORMAT = 1
 RNG = "rng"
 """Name of the random state among the tensors of a checkpoint's state."""
@@ -47,7 +51,11 @@ class Checkpoint:
     reference: str | None
     """Fingerprint of the reference policy; None where the algorithm needs none."""
     weights: Mapping[str, torch.Tensor]
+    """Tensors as they are published: whole weights, or the matrices of an adapter."""
     state: Mapping[str, torch.Tensor]
+    base_checksum: str | None = None
+    """`fingerprint` of the frozen weights that an adapter was trained over; None where all weights
+    are trained or published, and in checkpoints of earlier releases."""
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -63,6 +71,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         "settings": dict(checkpoint.settings),
         "learning_rate": checkpoint.learning_rate,
         "reference": checkpoint.reference,
+        "base_checksum": checkpoint.base_checksum,
         "weights": fingerprint(checkpoint.weights),
         "state": fingerprint(checkpoint.state),
     }
@@ -97,6 +106,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             settings=meta["settings"],
             learning_rate=meta["learning_rate"],
             reference=meta["reference"],
+            base_checksum=meta.get("base_checksum"),
             weights=safetensors.torch.load_file(folder / _MODEL, backend="pread"),
             state=safetensors.torch.load_file(folder / _STATE, backend="pread"),
         )
@@ -120,6 +130,20 @@ def checkpoint_weights(folder: Path) -> Mapping[str, torch.Tensor]:
                 f"checkpoint {folder} is damaged: its weights differ from its checksum"
             )
     return weights
+
+
+def checkpoint_adapter(folder: Path) -> AdapterEntry:
+    """Return the adapter of a checkpoint, in shards or not, whose weights are its matrices.
+
+    Raises:
+        TrainerError: the checkpoint is damaged or of a newer format.
+    """
+    with as_trainer_error(f"checkpoint {folder} cannot be read"):
+        meta = read_meta(folder / (_META if is_checkpoint(folder) else SHARDED_META))
+        said = meta["settings"]
+        lora = LoraSettings.of(said["lora_rank"], said["lora_alpha"])
+        base, checksum = said["adapter_base"], meta.get("base_checksum")
+        return AdapterEntry(base, lora.rank, lora.alpha, checksum)
 
 
 def read_meta(path: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from rollart_flow.retries import DEFAULT, RetryPolicy, retried
 from rollart_flow.store.away import passed_outages
 from rollart_flow.types import Retried
 from rollart_flow.weights import Manifest, WeightStore
+from rollart_flow.weights.base import AdapterEntry
 from rollart_flow.weights.memory import WeightSnapshot
 from rollart_flow.weights.terms import FolderTerm
 
@@ -58,6 +59,7 @@ class Publisher:
         version: int,
         tensors: Mapping[str, torch.Tensor],
         checksum: str | None,
+        adapter: AdapterEntry | None = None,
         *,
         lasting: bool,
     ) -> Publication:
@@ -65,15 +67,16 @@ class Publisher:
 
         Args:
             version: number of the training step.
-            tensors: weights by Hugging Face name.
+            tensors: weights by Hugging Face name, or the matrices of an adapter.
             checksum: `fingerprint` of the tensors, or None if not known.
+            adapter: the adapter whose matrices the tensors are; None for whole weights.
             lasting: whether the version must outlive this run's processes.
 
         Raises:
             WeightsError: this version or the one before it cannot be published.
         """
         self.finish()
-        call = partial(self._store.publish, version, tensors, checksum, lasting=lasting)
+        call = partial(self._store.publish, version, tensors, checksum, adapter, lasting=lasting)
         made = self._retry(f"publish version {version}", call)
         return Publication(made, under_way=False)
 
@@ -83,6 +86,7 @@ class Publisher:
         weights: WeightSnapshot,
         checksum: str | None,
         announce: Announce,
+        adapter: AdapterEntry | None = None,
     ) -> Publication:
         """Begin to publish a version that need not last; a store that cannot do so beside training
         (`WeightCapabilities.overlap_publish`) has published it when this returns, unannounced.
@@ -92,19 +96,20 @@ class Publisher:
             weights: weights by Hugging Face name, copied in another thread.
             checksum: `fingerprint` of the tensors, or None if not known.
             announce: function that is called in another thread.
+            adapter: see `publish`.
 
         Raises:
             WeightsError: see `publish`.
         """
         tensors = weights.tensors
         if not self._store.capabilities.overlap_publish:
-            return self.publish(version, tensors, checksum, lasting=False)
+            return self.publish(version, tensors, checksum, adapter, lasting=False)
         self.finish()
         began = time.monotonic()
-        made = self._store.describe(version, tensors, checksum)
+        made = self._store.describe(version, tensors, checksum, adapter)
 
         def publish() -> None:
-            call = partial(self._store.publish, version, weights.take(), made.checksum)
+            call = partial(self._store.publish, version, weights.take(), made.checksum, adapter)
             self._retry(f"publish version {version}", call)
             announce(version, time.monotonic() - began)
 
@@ -112,7 +117,11 @@ class Publisher:
         return Publication(made, under_way=True)
 
     def publish_missing(
-        self, version: int, tensors: Mapping[str, torch.Tensor], checksum: str | None
+        self,
+        version: int,
+        tensors: Mapping[str, torch.Tensor],
+        checksum: str | None,
+        adapter: AdapterEntry | None = None,
     ) -> None:
         """Publish a version unless this driver has: it need not have outlived a crash whole, and
         an earlier driver may still remove its own copy.
@@ -124,7 +133,7 @@ class Publisher:
         def publish() -> None:
             if not self._store.holds_own(version):
                 self._store.remove([version])
-                self._store.publish(version, tensors, checksum, lasting=True)
+                self._store.publish(version, tensors, checksum, adapter, lasting=True)
 
         self._retry(f"publish version {version}", publish)
 

@@ -37,6 +37,7 @@ from rollart_flow.trainers.step.running import PolicyModel, computed_in
 from rollart_flow.trainers.step.scoring import OldPolicy, recompute_old_logprobs
 from rollart_flow.trainers.step.train_state import TrainState, undone_on_error
 from rollart_flow.trainers.step.update import Tally, Updater
+from rollart_flow.weights.base import AdapterEntry
 from rollart_flow.weights.fingerprint import fingerprint
 from rollart_flow.weights.memory import ReusedMemory, WeightSnapshot
 
@@ -76,8 +77,15 @@ class CoreTrainer(Trainer):
 
     @property
     def checksum(self) -> str | None:
-        """Fingerprint of `weights()`; None with a critic, whose head is in a step's fingerprint."""
+        """Fingerprint of the published tensors; None with a critic, whose head is in a step's."""
         return self._checksum
+
+    @property
+    def adapter(self) -> AdapterEntry | None:
+        lora, base = self.settings.lora, self.settings.adapter_base
+        if lora is None or base is None:
+            return None
+        return AdapterEntry(base, lora.rank, lora.alpha, self._train_state.base_checksum)
 
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
         if step != self._version + 1:
@@ -153,16 +161,16 @@ class CoreTrainer(Trainer):
         )
 
     def weights(self) -> dict[str, torch.Tensor]:
-        return self._copies.copies(self._whole_policy())
+        return self._copies.copies(self._train_state.whole(self._train_state.policy()))
 
     def snapshot_weights(self) -> WeightSnapshot:
         if self._ranks.count > 1:  # the copy takes all ranks
-            return super().snapshot_weights()
-        self._published = WeightSnapshot(self._whole_policy(), self._copies)
+            return WeightSnapshot(self._copies.copies(self._whole_version()))
+        self._published = WeightSnapshot(self._whole_version(), self._copies)
         return self._published
 
-    def _whole_policy(self) -> dict[str, torch.Tensor]:
-        return self._train_state.whole(self._train_state.policy())
+    def _whole_version(self) -> dict[str, torch.Tensor]:
+        return self._train_state.whole(self._train_state.published())
 
     def offload(self) -> int:
         self._published.settle()
@@ -177,7 +185,7 @@ class CoreTrainer(Trainer):
     def snapshot(self) -> Checkpoint:
         return replace(
             self._checkpoint(),
-            weights=self._whole_policy(),
+            weights=self._whole_version(),
             state=self._train_state.whole(self._checkpoint_tensors()),
         )
 
@@ -191,6 +199,7 @@ class CoreTrainer(Trainer):
             reference=self._reference.name,
             weights={},
             state={},
+            base_checksum=self._train_state.base_checksum,
         )
 
     def _checkpoint_tensors(self) -> dict[str, torch.Tensor]:

@@ -44,6 +44,8 @@ class Reference:
         self.name: str | None = None
         """Fingerprint of its weights; None before its version is reached."""
         self.reached(0, weights)
+        self._initial = self.name
+        """Fingerprint of the initial policy if that is the reference, which checkpoints lack."""
 
     def reached(self, version: int, weights: Weights) -> None:
         """Take over the weights if the trainer has reached the version of the reference."""
@@ -52,7 +54,7 @@ class Reference:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the tensors for a checkpoint; none if the reference is the initial policy."""
-        if self.model is None or self._wanted == 0:
+        if self.model is None or self.name == self._initial:
             return {}
         return {f"{name}/{REFERENCE}": p for name, p in self.model.stored().items()}
 
@@ -72,11 +74,11 @@ class Reference:
         }
         if found.version < self._wanted:
             self.model = self.name = None
+        elif stored:
+            self._take(stored)
         elif self._wanted == 0:
             if found.reference != self.name:
                 raise TrainerError(f"checkpoint {folder} was trained towards another reference")
-        elif stored:
-            self._take(stored)
         elif found.version == self._wanted or found.reference == fingerprint(found.weights):
             self._take(found.weights)  # it is this very version, or a fork starts from it
         else:

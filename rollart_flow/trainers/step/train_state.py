@@ -21,6 +21,7 @@ from rollart_flow.models.folder import check_tensors
 from rollart_flow.models.language_model import LanguageModel, ModelShape
 from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
 from rollart_flow.trainers.optimizer import AdamW, at_once
+from rollart_flow.trainers.settings import LoraSettings, RankSettings
 from rollart_flow.trainers.step.critic import VALUE, ValueHead
 from rollart_flow.trainers.step.running import PolicyModel, Runner
 
@@ -37,10 +38,33 @@ class InitialState:
     algorithm: Algorithm
     optimizer: AdamW
     gradient_checkpointing: bool = False
+    lora: LoraSettings | None = None
+    """The adapter to train; None trains all weights."""
+    seed: int = 0
+    """Seed of a fresh adapter."""
+    publishes_adapter: bool = False
+    """Whether versions are the adapter alone, and not whole weights."""
+
+    @staticmethod
+    def of(
+        config: ModelShape,
+        tensors: Mapping[str, torch.Tensor],
+        algorithm: Algorithm,
+        settings: RankSettings,
+    ) -> InitialState:
+        """Return the initial state under the settings of a rank."""
+        alone = settings.lora is not None and settings.adapter_base is not None
+        return InitialState(
+            config, tensors, algorithm, settings.optimizer, settings.gradient_checkpointing,
+            settings.lora, settings.seed, alone,
+        )  # fmt: skip
 
 
 class TrainState:
     """Model, head and optimizer in float32; subclasses shard them over ranks."""
+
+    base_checksum: str | None = None
+    """`fingerprint` of the initial weights where versions are an adapter over them."""
 
     def __init__(self, initial: InitialState, device: torch.device) -> None:
         """Copy the initial weights to `device`.
@@ -60,7 +84,11 @@ class TrainState:
                 head = ValueHead(initial.config.hidden_size)
             self.critic = self._placed(head)
             scale = critic.lr_scale
-        self._trained = dict(self.model.named_parameters())
+        self._trained = {
+            name: parameter
+            for name, parameter in self.model.named_parameters()
+            if parameter.requires_grad
+        }
         self._stored = self.model if isinstance(self.model, LanguageModel) else None
         self._head = {} if self.critic is None else self.critic.parameters_by_name()
         self._settings = initial.optimizer
@@ -77,14 +105,23 @@ class TrainState:
         constants = {} if self._stored is None else self._stored.constants()
         return self._named(self._trained, lambda parameter: parameter) | constants
 
+    def published(self) -> dict[str, torch.Tensor]:
+        """Tensors of a published version and of a checkpoint: those of `policy`, or an adapter."""
+        return self.policy()
+
     def everything(self) -> dict[str, torch.Tensor]:
-        """Weights of the policy, and the parameters of the head."""
-        return self.policy() | self._named(self._head, lambda parameter: parameter)
+        """Tensors of a published version, and the parameters of the head."""
+        return self.published() | self._named(self._head, lambda parameter: parameter)
+
+    def layouts(self) -> dict[str, torch.Tensor]:
+        """Tensors by the names under which a checkpoint has them or their optimizer's tensors."""
+        return self.everything()
 
     def resident(self) -> list[torch.Tensor]:
         """Tensors that stay on the device between two steps: parameters and optimizer tensors."""
         moments = [tensor for kinds in self.optimizer.state.values() for tensor in kinds.values()]
-        return [*self.parameters, *moments]
+        weights = [parameter for _, parameter in self.model.named_parameters()]
+        return [*weights, *self._head.values(), *moments]
 
     def remember(self) -> Callable[[], None]:
         """Copy weights and optimizer state; the returned function restores them."""

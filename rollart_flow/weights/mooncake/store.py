@@ -23,7 +23,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from rollart_flow.errors import WeightsError
+from rollart_flow.errors import VersionMissingError, WeightsError
 from rollart_flow.weights.base import Manifest, WeightStore
 from rollart_flow.weights.buckets import (
     BUCKET_BYTES,
@@ -267,7 +267,7 @@ class MooncakeWeightStore(WeightStore):
         name = index.published.get(version)
         if name is None:
             there = ", ".join(map(str, sorted(index.published))) or "none"
-            raise WeightsError(
+            raise VersionMissingError(
                 f"no weights of version {version} of {self._run} at {self._address}; there: {there}"
             )
         return name

@@ -27,6 +27,12 @@ def of_clusters(title: str) -> list[int]:
     return titled(title, below)
 
 
+def gcs_of_driver(driver: Shell) -> int:
+    """The server of the local Ray of a driver that knows all its actors and nodes."""
+    (found,) = (pid for pid in driver.processes() if psutil.Process(pid).name() == "gcs_server")
+    return found
+
+
 def kill(record: Record, pid: int, what: str) -> None:
     """End a process with SIGKILL."""
     record.fault(f"SIGKILL {what}")

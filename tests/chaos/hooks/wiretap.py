@@ -6,6 +6,8 @@ The environment variables of a process say what happens in it:
 
 - `ROLLART_CHAOS`: folder of the record, one file of JSON lines for each process. A line is written
   with one system call, so that it outlives a SIGKILL of the process.
+- `ROLLART_CHAOS_STRIKES`: folder of files "MOMENT.victim" with a process id; the next process
+  that reaches that moment of `MOMENTS` takes the file away and kills that process.
 - `ROLLART_CHAOS_AT`: "POINT NUMBER ACTION", such as "manifest 3 kill": the action is taken when the
   process reaches that point of `POINTS` for the third time.
 """
@@ -59,6 +61,22 @@ POINTS = {
     "checkpoint": Point("rollart_flow.trainers.worker", "TrainWorker", "begin_save"),
 }
 """Points by name. A version's files are written before its row; `version` is between the two."""
+
+STRIKES = "ROLLART_CHAOS_STRIKES"
+FIRST = "before the first batch"
+"""Moment at which processes wait for their victim, since the first batch would be formed first."""
+MOMENTS = {
+    FIRST: Point("rollart_flow.operators.sink", "BufferSink", "put", after=False),
+    "while a batch is formed": Point(
+        "rollart_flow.control.buffer.buffer_service", "BufferService", "get_batch", after=False
+    ),
+    "in mid-step": Point("rollart_flow.trainers.step.update", "Updater", "accumulate", after=False),
+    "while publishing": Point(
+        "rollart_flow.weights.local", "LocalWeightStore", "_publish", after=False
+    ),
+    "while committing": Point(*_LOG, after=False, table="steps"),
+}
+"""Moments of a step, in whatever process reaches them."""
 
 
 def note(**said: Any) -> None:
@@ -175,6 +193,37 @@ def _fault_at(point: Point, number: int, action: str) -> Callable[[ModuleType], 
     return patch
 
 
+def _strike_at(moment: str) -> Callable[[ModuleType], None]:
+    """Return the patch that kills the victim of a moment when it is reached."""
+    point, victim = MOMENTS[moment], f"{os.environ[STRIKES]}/{moment}.victim"
+
+    def strike() -> None:
+        while moment == FIRST and not any(map(os.path.exists, (victim, f"{victim}.taken"))):
+            time.sleep(0.01)
+        try:
+            os.rename(victim, f"{victim}.taken")
+        except FileNotFoundError:
+            return
+        with open(f"{victim}.taken") as file:
+            pid = int(file.read())
+        note(fault=f"SIGKILL {moment}")
+        os.kill(pid, signal.SIGKILL)
+
+    def patch(module: ModuleType) -> None:
+        owner = getattr(module, point.owner or "")
+        real = getattr(owner, point.name)
+
+        @functools.wraps(real)
+        def reaching(*args: Any, **kwargs: Any) -> Any:
+            if point.table is None or args[0].table == point.table:
+                strike()
+            return real(*args, **kwargs)
+
+        setattr(owner, point.name, reaching)
+
+    return patch
+
+
 class _Patching(MetaPathFinder):
     """Finds modules as usual, and patches some of them after they were executed."""
 
@@ -216,6 +265,8 @@ def install() -> None:
         point = POINTS[name]
         patch = _fault_at(point, int(number), action)
         patches.setdefault(point.module, []).append(patch)
+    for moment, point in MOMENTS.items() if STRIKES in os.environ else ():
+        patches.setdefault(point.module, []).append(_strike_at(moment))
     for name in patches.keys() & sys.modules.keys():  # this process was forked
         for patch in patches.pop(name):
             patch(sys.modules[name])

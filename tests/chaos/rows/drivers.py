@@ -8,9 +8,11 @@ import pytest
 from rollart_flow import runner
 from rollart_flow.errors import RunFailedError
 from tests.chaos.faults.disk import check_root
+from tests.chaos.faults.processes import kill, of_driver
 from tests.chaos.held import Held
 from tests.chaos.matrix import scenario
-from tests.chaos.place import Place, ended
+from tests.chaos.place import UNEVALUATED, Place, ended
+from tests.chaos.rows.processes import PROCESSES
 
 ROW = "two drivers"
 NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -24,11 +26,17 @@ def second_driver(folder: Path, *, first: tuple[str, ...] = ()) -> Held:
     place = Place(folder)
     with place.run(steps=40, through=first) as driver:
         place.wait_for_tenth(driver, 1)
-        place.record.fault("second driver")
-        with pytest.raises(RunFailedError) as told:
-            runner.resume(place.uri, executor="inline")
+        said = told(place)
         ended(driver)
-    return replace(place.held(), note=f"told: {told.value}")
+    return replace(place.held(), note=said)
+
+
+def told(place: Place) -> str:
+    """What this process is told when it resumes a run that another one drives."""
+    place.record.fault("second driver")
+    with pytest.raises(RunFailedError) as refused:
+        runner.resume(place.uri, executor="inline")
+    return f"told: {refused.value}"
 
 
 @scenario(ROW, quick=True)
@@ -45,3 +53,15 @@ def second_driver_in_another_pid_namespace(folder: Path) -> Held:
 def second_driver_on_another_host(folder: Path) -> Held:
     """The first has another host name and PID namespace, and shares the folder."""
     return second_driver(folder, first=HOST)
+
+
+@scenario(ROW, limit_s=300)
+def second_driver_while_the_buffer_restarts(folder: Path) -> Held:
+    """The process that writes the tables is gone for seconds, but the driver is not."""
+    place = Place(folder, executor="ray")
+    with place.run(UNEVALUATED, steps=20) as driver:
+        place.wait_for_tenth(driver, 2)
+        kill(place.record, of_driver(driver, PROCESSES["buffer"]), "buffer")
+        said = told(place)
+        ended(driver)
+    return replace(place.held(), note=said)

@@ -31,12 +31,15 @@ ROWS = int(os.environ.get("ROLLART_CHAOS_ROWS", 4 * LIFE * BATCH))
 SLACK = {
     "memory_mb": 32,
     "handles": 16,
-    "threads": 512,  # the pool that reads files of Delta tables, whose threads end when idle
+    "threads": 16,
+    "reading_threads": 512,
     "open_calls": 200,
     "live_files": 60,
     "open_ms": 100,
 }
 """By how much a measure may exceed its earlier maximum: it depends on the moment of the kill."""
+READING = "tokio-rt-worker"
+"""Name of the threads of deltalake."""
 STOP = at("row", LIFE, "stop")
 CHECKPOINTED = PIPELINE.replace("checkpoint_every=1000", f"checkpoint_every={LIFE}")
 
@@ -51,6 +54,10 @@ class Measures:
     handles: int
     """Open file descriptors of all processes of the run."""
     threads: int
+    """Threads of all processes but those that read files of Delta tables."""
+    reading_threads: int
+    """Threads of the pools of deltalake, one for each log entry that is read at a time; each ends
+    after ten idle seconds, and so is there if the run has just checkpointed a log."""
     open_calls: int
     """Tasks in the loop of the coordinator, which has one for each call that waits."""
     live_files: int
@@ -71,12 +78,20 @@ def measured(place: Place, driver: Shell) -> Measures:
         trajectories=int(now.trajectories.select("seq").collect().height),
         memory_mb=max(process.memory_info().rss for process in alive) >> 20,
         handles=sum(process.num_fds() for process in alive),
-        threads=sum(process.num_threads() for process in alive),
+        threads=sum(name != READING for process in alive for name in thread_names(process.pid)),
+        reading_threads=sum(
+            name == READING for process in alive for name in thread_names(process.pid)
+        ),
         open_calls=[line["calls"] for line in place.record.lines() if "calls" in line][-1],
         live_files=sum(len(data_files(open_table(place.uri, table))) for table in TABLES),
         files=sum(path.is_file() for path in Path(place.uri).rglob("*")),
         open_ms=round(open_ms, 1),
     )
+
+
+def thread_names(pid: int) -> list[str]:
+    """Names of the threads of a process."""
+    return [path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
 
 
 def long_run(place: Place, rows: int) -> Held:

@@ -1,6 +1,7 @@
 """SIGKILL of a raylet, and of the head with the GCS, on a Ray cluster of three raylets."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -11,14 +12,16 @@ from unittest.mock import patch
 import polars as pl
 import psutil
 
+from rollart_flow.store import RunStatus
 from rollart_flow.types import EventKind
-from tests.chaos.faults.processes import kill, of_clusters
+from tests.chaos.faults.processes import gcs_of_driver, kill, of_clusters
 from tests.chaos.held import Held
 from tests.chaos.matrix import scenario
 from tests.chaos.place import UNEVALUATED, Place, ended, last_line
 
 ROW = "SIGKILL of a raylet, of the GCS"
 STEPS = 20
+ENDS_S = 60
 HEAD = "ray::BufferActor"
 """A process that is on the driver's node."""
 HARDWARE = UNEVALUATED.replace(
@@ -100,6 +103,28 @@ def raylet_of_the_trainer(folder: Path) -> Held:
 
 
 @scenario(ROW, limit_s=300)
+def gcs_alone(folder: Path) -> Held:
+    """The GCS of a local Ray dies: the run ends in time with one line that says how to go on."""
+    place = Place(folder, executor="ray")
+    with place.run(UNEVALUATED, steps=100) as driver:
+        place.wait_for_tenth(driver, 1)
+        kill(place.record, gcs_of_driver(driver), "GCS")
+        began = time.monotonic()
+        code = driver.end()
+        took_s = time.monotonic() - began
+        said = last_line(driver)
+        left = driver.wait_until_all_are_gone(ENDS_S)
+    assert code == 1, driver.said
+    assert said.startswith("error: "), driver.said
+    assert f"rollart resume {place.uri}" in said, driver.said
+    assert took_s < ENDS_S, f"it took {took_s:.0f} s"
+    assert not left, f"processes {left} are left"
+    assert place.opened().info.status is RunStatus.FAILED
+    place.finish()
+    return replace(place.held(), note=f"ended after {took_s:.1f} s; {said}")
+
+
+@scenario(ROW, limit_s=300)
 def head_with_the_gcs(folder: Path) -> Held:
     """The whole head dies: the driver ends in time, and the run is resumed without one."""
     with (
@@ -111,5 +136,6 @@ def head_with_the_gcs(folder: Path) -> Held:
         kill(place.record, raylet_of(HEAD), "head")
         driver.end()
         said = last_line(driver)
+    assert f"rollart resume {place.uri}" in said, driver.said
     place.finish()
     return replace(place.held(), note=f"stopped: {said}")

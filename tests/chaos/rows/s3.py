@@ -29,10 +29,10 @@ def through_proxy(folder: Path) -> Iterator[tuple[Place, Proxy]]:
             yield Place(folder, store=f"s3://{BUCKET}/runs", environment=told), proxy
 
 
-def faulty(folder: Path, fault: Fault) -> Held:
+def faulty(folder: Path, fault: Fault, steps: int = STEPS) -> Held:
     """Run from the first step on through a proxy that makes a fault."""
     with through_proxy(folder) as (place, proxy):
-        with place.run(steps=STEPS) as driver:
+        with place.run(steps=steps) as driver:
             place.wait_for_tenth(driver, 2)
             with proxy.making(fault):
                 place.record.fault("from now on")
@@ -88,9 +88,10 @@ def s3_resets(folder: Path) -> Held:
     return faulty(folder, some(0.3, Action.RESET))
 
 
-@scenario(ROW)
+@scenario(ROW, limit_s=480, waits=True)
 def s3_slow(folder: Path) -> Held:
-    return faulty(folder, some(0.1, Action.DELAY))
+    """One of ten requests is two seconds late, so that a step takes several seconds more."""
+    return faulty(folder, some(0.1, Action.DELAY), steps=10)
 
 
 @scenario(ROW)

@@ -27,6 +27,8 @@ class Row:
     branch: int = 0
     number: int = 0
     staleness: int | None = None
+    judged: str | None = None
+    """Of a row of `verdicts`, the trajectory that it is about."""
 
 
 Rows = tuple[Row, ...]
@@ -61,6 +63,10 @@ class Format:
     def group_refusal(self, members: Sequence[tuple[Rows, int]]) -> str | None:
         groups = {sample.group_id for sample in self.samples(self.pick(members))}
         return "varied" if groups & set(self.refused) else None
+
+    def rows_of(self, table: str, rows: Rows, trajectory_ids: Sequence[str]) -> Rows:
+        first = {row.judged: row for row in reversed(rows) if row.judged in trajectory_ids}
+        return tuple(reversed(first.values()))
 
     def newest(self, rows: Rows, column: str) -> int:
         return max(row.number for row in rows)
@@ -134,6 +140,19 @@ async def test_a_trajectory_that_is_twice_in_one_micro_batch_is_committed_once()
     await buffer.put((*group("g00000000"), row("g00000000", 0)))
     assert storage.trajectories == ["g00000000-00", "g00000000-01"]
     assert len(buffer.index) == 2
+
+
+async def test_verdicts_are_committed_with_their_trajectories_and_as_often() -> None:
+    buffer = service(storage := Storage())
+    both = tuple(Row(judged=f"g00000000-0{attempt}") for attempt in range(2))
+    await asyncio.gather(*(buffer.put(group("g00000000"), {"verdicts": both}) for _ in range(2)))
+    other = Row(judged="g00000001-00")
+    await buffer.put((*group("g00000000"), row("g00000001", 0)), {"verdicts": (*both, other)})
+    assert [row for table, row in storage.tables if table == "verdicts"] == [*both, other]
+    twice = row("g00000002", 0)
+    third = Row(judged="g00000002-00")
+    await buffer.put((twice, twice), {"verdicts": (third, third)})
+    assert [row for table, row in storage.tables if table == "verdicts"] == [*both, other, third]
 
 
 async def test_a_put_beside_a_commit_of_the_same_trajectory_waits_for_that_commit() -> None:

@@ -21,6 +21,7 @@ from rollart_flow.types import (
     Chunk,
     FinishReason,
     GenerationRequest,
+    Message,
     Observation,
     Outcome,
     Reason,
@@ -46,9 +47,15 @@ class NumberedConversation(JsonConversation):
 
     def __init__(self) -> None:
         self.calls = 0
+        self.messages: list[Message] = []
+
+    def retold(self, observation: Observation) -> tuple["NumberedConversation", tuple[int, ...]]:
+        again = NumberedConversation()
+        return again, again.observe((*self.messages, *messages_of(observation)))
 
     def observe(self, observation: Observation, *, ended: bool = True) -> tuple[int, ...]:
         shown = messages_of(observation)
+        self.messages += shown
         lines = [json.dumps({**each.as_json(), "reasoning_content": None}) for each in shown]
         return tuple(map(ord, "".join(lines) + ("" if ended else "!")))
 
@@ -58,7 +65,9 @@ class NumberedConversation(JsonConversation):
         for call in action.tool_calls:
             calls.append(type(call)(f"c{self.calls}", call.name, call.arguments, call.error))
             self.calls += 1
-        return Action(action.text, action.thinking, tuple(calls))
+        made = Action(action.text, action.thinking, tuple(calls))
+        self.messages.append(made.as_message())
+        return made
 
 
 class NumberedCodec(JsonCodec):

@@ -52,6 +52,9 @@ ADD = Tool(
 class JsonConversation:
     """A template of JSON lines; an action is the JSON of an assistant's message."""
 
+    def retold(self, observation: Observation) -> tuple["JsonConversation", tuple[int, ...]]:
+        raise AssertionError("this codec does not branch")
+
     def observe(self, observation: Observation, *, ended: bool = True) -> tuple[int, ...]:
         if any(message.text == "refuse me" for message in messages_of(observation)):
             raise ValueError("two of the user in a row")
@@ -170,6 +173,16 @@ async def test_a_call_that_cannot_be_made_is_answered_with_its_error(
     (told,) = messages_of(recorded_turns(trajectory)[1].observation)
     assert (told.role, told.call_id, told.text) == (Role.TOOL, "0", f"error: {error}")
     assert len(environment.actions) == 1, "it did not reach the environment"
+
+
+async def test_a_tool_with_a_faulty_schema_ends_the_attempt_that_calls_it() -> None:
+    environment = Adder()
+    environment.tools = (Tool("add", "Add.", {"type": "numbers"}),)
+    trajectory = await played(environment, {"calls": [["add", {}]]})
+    assert (trajectory.outcome, trajectory.reason) == (Outcome.FAILED, Reason.ENVIRONMENT_ERROR)
+    assert "reading the JSON Schema of tool 'add'" in (trajectory.error or "")
+    assert "\n" not in (trajectory.error or "")
+    assert any(trajectory.action_mask), "what was sampled is kept"
 
 
 async def test_text_that_is_no_call_is_answered_too() -> None:

@@ -27,6 +27,7 @@ from rollart_flow.types import (
     Task,
     Trajectory,
 )
+from rollart_flow.types.verdicts import Verdict
 from tests.dst.environments import DAWN, LetterCodec, wall
 from tests.dst.log import EventLog
 
@@ -177,6 +178,27 @@ def check_alignment(trajectory: Trajectory) -> None:
     drawn = [v for v in trajectory.token_versions if v >= 0]
     assert trajectory.policy_version_start == (drawn[0] if drawn else None)
     assert trajectory.policy_version_end == (drawn[-1] if drawn else None)
+
+
+async def test_what_the_environment_reports_is_in_the_trajectory() -> None:
+    verdict = {"key": "test_a", "passed": np.bool_(False), "message": "1 !=\n2"}
+    first = {"diff": "-a", "suspicions": ["network_attempt: connect"]}
+    last = {"success": False, "verdicts": [verdict], "verifier": "v1", "diff": "+b"}
+    environment = ScriptedEnvironment(
+        ("next", 0.0, False, False, first), ("", 0.0, True, False, last)
+    )
+    (trajectory,) = await manager(environment).run()
+    assert trajectory.outcome is Outcome.COMPLETED
+    assert trajectory.verdicts == (Verdict(key="test_a", passed=False, message="1 != 2"),)
+    assert (trajectory.diff, trajectory.verifier) == ("+b", "v1")
+    assert trajectory.suspicions == ("network_attempt: connect",)
+
+
+async def test_a_report_of_a_wrong_type_fails_the_attempt_in_one_line() -> None:
+    environment = ScriptedEnvironment(("", 1.0, True, False, {"diff": b"+"}))
+    (trajectory,) = await manager(environment).run()
+    assert (trajectory.outcome, trajectory.reason) == (Outcome.FAILED, Reason.ENVIRONMENT_ERROR)
+    assert trajectory.error == "step raised TypeError: info['diff'] is bytes; it must be a text"
 
 
 async def test_an_episode_becomes_a_trajectory() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import math
 
+from rollart_flow.control.rollout.attempt_manager import AttemptManager
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.rollout.redundancy import first_of
 from rollart_flow.types import AttemptLimits, Outcome, Reason, Trajectory
@@ -20,7 +21,7 @@ UNLIMITED = AttemptLimits(
 )
 
 
-async def score(one: EnvManager) -> tuple[Trajectory, ...]:
+async def score(one: AttemptManager) -> tuple[Trajectory, ...]:
     return await one.run()
 
 

@@ -685,6 +685,19 @@ async def test_a_run_that_was_handed_out_again_stops_once_the_attempt_has_a_row(
     assert await bench.cancelled() == stopped
 
 
+async def test_so_does_one_that_was_handed_out_again_after_its_group_lost_a_member() -> None:
+    """Found by the fuzzer (seed 29879): the group was complete when it was restored."""
+    bench = Bench(batch_size=1, group_size=1, redundancy=1)
+    member = sample("g00000000", 0)
+    bench.scheduler.restore([GroupRecord("g00000000", Task("t", "a"), (member,))])
+    bench.scheduler.apply(Change(dropped=(member.trajectory_id, Reason.FILTERED)))
+    again = await bench.admit()
+    await bench.start(again)
+    bench.scheduler.apply(committed(again, outcome=Outcome.REDUNDANT))
+    stopped = {again.trajectory_id: (Outcome.REDUNDANT, Reason.GROUP_COMPLETE)}
+    assert await bench.cancelled() == stopped
+
+
 async def test_an_attempt_on_two_hosts_is_cancelled_on_both() -> None:
     """Found by the fuzzer (seed 32): only who asked last was told."""
     bench = Bench(batch_size=1, group_size=1)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,8 @@ class Family:
     tools: bool = True
     system: bool = True
     parallel: bool = True
+    as_text: bool = False
+    """Whether the template wants the arguments of calls as JSON text, and no empty content."""
     thinking: str = "reasoning_content"
     options: Mapping[str, Any] = field(default_factory=dict)
     ends: tuple[str, ...] = ()
@@ -119,6 +121,11 @@ class Family:
         form = message.as_json()
         if self.thinking != "reasoning_content" and "reasoning_content" in form:
             form[self.thinking] = form.pop("reasoning_content")
+        if self.as_text and message.tool_calls:
+            form["content"] = form["content"] or None
+            calls: Any = form["tool_calls"]
+            for call in calls:
+                call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
         return form
 
     def generated(
@@ -131,7 +138,9 @@ class Family:
         if whole.startswith(prompt):
             text, _, _ = whole[len(prompt) :].partition(marker)
         else:  # the template shows no thinking, which the prompt has opened
-            text = f"\n</think>\n\n{action.text}"
+            opened = prompt.rstrip().removesuffix("</think>").rstrip().removesuffix("<think>")
+            shown, _, _ = whole.removeprefix(opened).partition(marker)
+            text = "\n</think>\n\n" + shown.rpartition("</think>\n\n")[2]
         return self.ids(text + marker)
 
     def ids(self, text: str) -> tuple[int, ...]:
@@ -171,9 +180,20 @@ _DEEPSEEK = (
     "<｜tool▁call▁begin｜>",
     "<｜tool▁call▁end｜>",
     "<｜tool▁sep｜>",
+    "<｜tool▁outputs▁begin｜>",
+    "<｜tool▁outputs▁end｜>",
+    "<｜tool▁output▁begin｜>",
+    "<｜tool▁output▁end｜>",
 )
+_DEEPSEEK_TOOLS = (
+    "{{ bos_token }}{{ ns.system_prompt }}",
+    "{{ bos_token }}{{ ns.system_prompt }}{% for tool in tools or [] %}"
+    "{{ '\n\n' + tool['function'] | tojson }}{% endfor %}",
+)
+"""Text of the published template, which has no place for tools, and that with one."""
 _MISTRAL = ("[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]")
 _MISTRAL_TOOLS = ("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]")
+_MISTRAL_NEW = ("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]")
 
 CHATML_FAMILY = Family("chatml", _IM, template=CHATML, tools=False)
 QWEN25 = Family("qwen2_5", _IM, _QWEN)
@@ -197,12 +217,19 @@ GPT_OSS = Family(
     ends=("<|return|>", "<|call|>"),
 )
 MISTRAL = Family("mistral", ("</s>", "<s>", *_MISTRAL, *_MISTRAL_TOOLS), bos="<s>", system=False)
+MISTRAL_7 = replace(
+    MISTRAL, name="mistral_v7", special=(*MISTRAL.special, *_MISTRAL_NEW), system=True
+)
+MISTRAL_13 = replace(MISTRAL_7, name="mistral_v13")
 DEEPSEEK = Family(
     "deepseekv3",
     ("<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>"),
     (*_DEEPSEEK, *_THINK),
     bos="<｜begin▁of▁sentence｜>",
     tools=False,
+)
+DEEPSEEK_TOOLS = replace(
+    DEEPSEEK, template=DEEPSEEK.source.replace(*_DEEPSEEK_TOOLS), tools=True, as_text=True
 )
 FAMILIES = {
     "chatml": CHATML_FAMILY,
@@ -214,6 +241,9 @@ FAMILIES = {
     "gemma3": GEMMA,
     "glm4.5": GLM,
     "gpt-oss": GPT_OSS,
-    "mistral": MISTRAL,
+    "mistral v3": MISTRAL,
+    "mistral v7": MISTRAL_7,
+    "mistral v13": MISTRAL_13,
     "deepseek": DEEPSEEK,
+    "deepseek with tools": DEEPSEEK_TOOLS,
 }

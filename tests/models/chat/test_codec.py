@@ -13,6 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from rollart_flow.control.environment import Codec
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.chat.codec import TextCodec
+from rollart_flow.models.chat.formats import FORMAT_NAMES, PARSER_VERSION
 from rollart_flow.models.tokenizer import tiny_tokenizer_files
 
 WORDS = ("left", "down", "right", "up")
@@ -174,3 +175,11 @@ def test_a_block_of_generations_is_its_body() -> None:
     assert "endgeneration" in marked
     plain, other = (byte_level({"chat_template": each}) for each in (CHATML, marked))
     assert plain.encode_observation("x", first=True) == other.encode_observation("x", first=True)
+
+
+def test_versions_name_the_format_and_what_renderings_depend_on() -> None:
+    codec, again = (byte_level({"chat_template": CHATML}) for _ in range(2))
+    other = byte_level({"chat_template": CHATML.replace("brief", "kind")})
+    assert codec.template_version == again.template_version != other.template_version
+    name, _, version = codec.parser_version.partition("/")
+    assert (name in FORMAT_NAMES, int(version)) == (True, PARSER_VERSION)

@@ -16,12 +16,15 @@ from rollart_flow.types.messages import system, tool_result, user
 from tests.models.chat.families import (
     CHATML_FAMILY,
     DEEPSEEK,
+    DEEPSEEK_TOOLS,
     FAMILIES,
     GEMMA,
     GLM,
     GPT_OSS,
     LLAMA,
     MISTRAL,
+    MISTRAL_7,
+    MISTRAL_13,
     QWEN3,
     QWEN3_OFF,
     QWEN25,
@@ -31,7 +34,7 @@ from tests.models.chat.families import (
 )
 
 WITH_TOOLS = {name: family for name, family in FAMILIES.items() if family.tools}
-REWRITE = (QWEN3, QWEN3_OFF, QWEN35, DEEPSEEK, MISTRAL, GPT_OSS)
+REWRITE = (QWEN3, QWEN3_OFF, QWEN35, DEEPSEEK, DEEPSEEK_TOOLS, MISTRAL, MISTRAL_7, GPT_OSS)
 """Families whose prompt for an action is not what they show of it later."""
 ADD = ToolCall("call00000", "add", {"a": 1, "b": 2})
 SAY = ToolCall("call00001", "say", {"text": "one and\ntwo"})
@@ -108,7 +111,7 @@ def test_calls_are_parsed_and_their_results_follow(family: Family) -> None:
     wanted = family.ids(family.rendered(messages, TOOLS))
     assert wanted[-len(new) :] == new
     chain += tokens + new
-    assert (chain == wanted) is (family is not QWEN3_OFF)
+    assert (chain == wanted) is (family not in (QWEN3_OFF, DEEPSEEK_TOOLS))
     assert conversation.rewritten_at(chain) == first_difference(chain, wanted)
     if family is not GPT_OSS:  # its template shows no thinking before an answer
         last = family.generated(messages, said("on and on"), TOOLS)
@@ -121,6 +124,7 @@ def test_calls_are_parsed_and_their_results_follow(family: Family) -> None:
         (QWEN3, "<think>\nHm and so on\n</think>\n\nSure"),
         (QWEN35, "Hm and so on\n</think>\n\nSure"),
         (DEEPSEEK, "Hm and so on\n</think>\n\nSure"),
+        (MISTRAL_13, "[THINK]Hm and so on[/THINK]Sure"),
         (GLM, "\n<think>Hm and so on</think>\nSure"),
         (
             GPT_OSS,
@@ -137,7 +141,7 @@ def test_thinking_is_parsed_and_stays_in_the_chain(family: Family, written: str)
     action = conversation.act(tokens)
     assert (action.text, action.thinking) == ("Sure", "Hm and so on")
     chain += tokens + conversation.observe("And now?")
-    assert conversation.rewrites_history
+    assert conversation.rewrites_history is (family is not MISTRAL_13)
     messages = [user("Where?"), action.as_message(), user("And now?")]
     wanted = family.ids(family.rendered(messages))
     assert conversation.rewritten_at(chain) == first_difference(chain, wanted)
@@ -226,6 +230,15 @@ def test_a_role_that_is_not_special_cannot_be_forged_either() -> None:
         (GLM, "<tool_call>add<arg_key>a</arg_key></tool_call>", "<arg_value>"),
         (LLAMA, '{"name": "add", "parameters": {"a": 1', "no JSON"),
         (MISTRAL, '[TOOL_CALLS] [{"name": "add"', "no JSON"),
+        (MISTRAL_13, "[TOOL_CALLS]add[ARGS]{", "no JSON"),
+        (MISTRAL_13, "[TOOL_CALLS][ARGS]{}", "no name"),
+        (DEEPSEEK_TOOLS, "</think><｜tool▁call▁begin｜>add<｜tool▁call▁end｜>", "a JSON object"),
+        (
+            DEEPSEEK_TOOLS,
+            "</think><｜tool▁call▁begin｜>add<｜tool▁sep｜>{1}<｜tool▁call▁end｜>",
+            "no JSON",
+        ),
+        (DEEPSEEK_TOOLS, "</think><｜tool▁call▁begin｜>add<｜tool▁sep｜>{}", "lacks"),
         (GPT_OSS, " to=functions.add<|channel|>commentary<|message|>{", "no JSON"),
     ],
 )
@@ -264,6 +277,24 @@ def test_newer_mistral_models_write_names_before_arguments() -> None:
     assert [(call.call_id, call.name, call.arguments) for call in action.tool_calls] == [
         ("abcdefghi", "add", {"a": 1}),
         ("call00000", "say", {}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "between", ["function<｜tool▁sep｜>{}\n```json\n{}\n```", "{}<｜tool▁sep｜>{}"]
+)
+def test_both_formats_of_deepseek_are_parsed(between: str) -> None:
+    """DeepSeek-V3 and R1 write the type of a call and a block of JSON, V3.1 the name alone."""
+    written = [("add", '{"a": 1, "b": {"c": [2]}}'), ("function", "{}")]
+    calls = [f"<｜tool▁call▁begin｜>{between.format(*each)}<｜tool▁call▁end｜>" for each in written]
+    text = f"Both:<｜tool▁calls▁begin｜>{chr(10).join(calls)}<｜tool▁calls▁end｜>"
+    conversation = DEEPSEEK_TOOLS.codec.converse(TOOLS)
+    conversation.observe("Go")
+    action = conversation.act(DEEPSEEK_TOOLS.ids(f"Hm</think>{text}{DEEPSEEK_TOOLS.call_end}"))
+    assert (action.text, action.thinking) == ("Both:", "Hm")
+    assert [(call.name, call.arguments, call.error) for call in action.tool_calls] == [
+        ("add", {"a": 1, "b": {"c": [2]}}, None),
+        ("function", {}, None),
     ]
 
 

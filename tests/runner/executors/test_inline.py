@@ -165,15 +165,21 @@ def judge(trajectory):
     assert by_task["q-0"] == {(Outcome.COMPLETED, None)}
 
 
-@pytest.mark.parametrize("place", ["reached(task)", "judge(trajectory)"])
-def test_a_breakpoint_stops_in_an_environment_and_in_a_reward(tmp_path: Path, place: str) -> None:
-    change = f"""
-stopped = []
+def test_a_breakpoint_stops_in_an_environment_and_in_a_reward(tmp_path: Path) -> None:
+    change = """
+first, second, left = threading.Lock(), threading.Lock(), threading.Event()
 
 
-def {place}:
-    if not stopped:
-        stopped.append(True)
+def reached(task):
+    if first.acquire(blocking=False):
+        place = "environment"
+        breakpoint()
+        left.set()
+
+
+def judge(trajectory):
+    if left.is_set() and second.acquire(blocking=False):
+        place = "reward"
         breakpoint()
     return 1.0
 """
@@ -181,13 +187,14 @@ def {place}:
     file.write_text(questions(change))
     done = subprocess.run(
         [*COMMAND, "run", str(file), "--executor", "inline", "--store", str(tmp_path)],
-        input="p 6 * 7\ncontinue\n",
+        input="p place, 6 * 7\ncontinue\n" * 2,
         env={**os.environ, "PYTHONBREAKPOINT": "pdb.set_trace"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "42" in done.stdout
+    assert "('environment', 42)" in done.stdout
+    assert "('reward', 42)" in done.stdout
     assert "finished, 3 steps" in done.stdout
 
 

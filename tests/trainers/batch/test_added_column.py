@@ -120,7 +120,7 @@ def test_a_column_that_a_loss_reads_takes_the_four_files_that_the_docstring_list
     (tmp_path / declared).write_text(json.dumps(table))
     insert(
         package / values,
-        "\n\ndef solved_by",
+        "\n\ndef unscored",
         "    token_ranks: tuple[int, ...] | None = None\n",
     )
     ranks = "            token_ranks=tuple(range(len(versions))),"

@@ -19,6 +19,7 @@ from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.worker import TrainWorker
 from rollart_flow.weights import LocalWeightStore, Manifest, WeightCapabilities, fingerprint
 from rollart_flow.weights.atomic import locked
+from rollart_flow.weights.base import AdapterEntry
 from rollart_flow.weights.memory import WeightSnapshot
 from rollart_flow.weights.tiered import TieredWeightStore
 from tests.trainers.cases import CONFIG, initial_weights, make_rows, table
@@ -115,11 +116,12 @@ class FailingStore(LocalWeightStore):
         version: int,
         tensors: Mapping[str, torch.Tensor],
         checksum: str | None = None,
+        adapter: AdapterEntry | None = None,
         *,
         lasting: bool = False,
     ) -> Manifest:
         self._fail()
-        return super().publish(version, tensors, checksum, lasting=lasting)
+        return super().publish(version, tensors, checksum, adapter, lasting=lasting)
 
     def retain(self, newest: int, keep: Collection[int] = ()) -> tuple[int, ...]:
         self._fail()

@@ -30,3 +30,12 @@ def test_checkpoints_after_a_version_are_removed(tmp_path: Path) -> None:
         (tmp_path / f"{version:06d}").mkdir()
     remove_checkpoints_after(str(tmp_path), 4)
     assert {int(path.name) for path in tmp_path.iterdir()} == {2, 4}
+
+
+def test_what_a_killed_process_left_of_a_checkpoint_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "000002").mkdir()
+    left = tmp_path / ".leftover-000004-0"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+    remove_checkpoints_after(str(tmp_path), 4)
+    assert [path.name for path in tmp_path.iterdir()] == ["000002"]

@@ -51,7 +51,9 @@ class Scheduled:
                 seq_length=1,  # and the next: shapes are the feed's
                 micro_batch_size=1,
                 forward_only=not gradient,
-                p2p_communicator=Exchange(self._groups, self._chunk.config, feed, self._device),
+                p2p_communicator=StageExchange(
+                    self._groups, self._chunk.config, feed, self._device
+                ),
                 pg_collection=self._groups.collection(),
             )
 
@@ -82,7 +84,7 @@ class MicroBatchFeed:
         return self._computed.popleft()
 
 
-class Exchange(P2PCommunicator):  # type: ignore[misc]
+class StageExchange(P2PCommunicator):  # type: ignore[misc]
     """Sends hidden states to the next stage, and their gradients to the previous one.
 
     Arguments and results are lists of one tensor, as in the replaced class, which needs CUDA and

@@ -1,0 +1,1 @@
+"""Checks of tasks by their known solutions, and new verdicts on attempts that are stored."""

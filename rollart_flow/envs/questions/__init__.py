@@ -1,0 +1,1 @@
+"""Questions with verifiable answers, from a table of rows."""

@@ -1,0 +1,23 @@
+"""An attempt at a task folder: an agent with tools in a box, and the folder's own verifier."""
+
+from typing import TYPE_CHECKING
+
+from rollart_flow.envs.swe.box_agent import AgentLimits, BoxAgentEnvironment
+from rollart_flow.envs.swe.harbor.workspace import HARBOR_VERSION, HarborWorkspace
+
+if TYPE_CHECKING:
+    from rollart_flow.envs.swe.harbor.domain import HarborTasks
+
+
+class HarborEnvironment(BoxAgentEnvironment):
+    """One attempt; see `HarborWorkspace` for what `info` of its last step has.
+
+    Args:
+        settings: the domain.
+    """
+
+    version = HARBOR_VERSION
+
+    def __init__(self, settings: "HarborTasks") -> None:
+        limits = (settings.max_turns, settings.command_timeout_s, settings.output_characters)
+        super().__init__(AgentLimits(*limits), HarborWorkspace(settings))

@@ -1,0 +1,1 @@
+"""Sessions of captured agents: calls, branches, retries; pure asyncio like the control plane."""

@@ -1,0 +1,91 @@
+"""Requests that ask for the same answer: joins of a call under way, and replays of an answer.
+
+The invariant: a caller that leaves takes nothing with it; the call goes on in a task of its own.
+"""
+
+import asyncio
+
+from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, ModelCall
+from rollart_flow.gateway.core.exchange import Exchange
+
+
+class CallUnderWay:
+    """A call that was placed, and its outcome.
+
+    Args:
+        exchange: record of the call.
+        outcome: the answer, or the refusal.
+    """
+
+    __slots__ = ("_callers", "exchange", "outcome")
+
+    def __init__(
+        self, exchange: Exchange, outcome: asyncio.Future[ModelAnswer | CallRefusedError]
+    ) -> None:
+        self.exchange = exchange
+        self.outcome = outcome
+        self._callers = 0
+        """Callers that wait for the outcome or got it."""
+
+    @property
+    def delivered(self) -> bool:
+        """Whether a caller got the outcome, or will."""
+        return self._callers > 0
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer of the policy."""
+        if not self.outcome.done() or self.outcome.cancelled():
+            return False
+        found = self.outcome.result()
+        return isinstance(found, ModelAnswer) and not found.control
+
+    async def answer(self) -> ModelAnswer:
+        """Return the answer.
+
+        Raises:
+            CallRefusedError: there is none.
+        """
+        self._callers += 1
+        try:
+            found = await asyncio.shield(self.outcome)
+        except asyncio.CancelledError:
+            self._callers -= 1
+            self.exchange.hung_up = True
+            raise
+        if isinstance(found, CallRefusedError):
+            # Callers that share the refusal get an error each, with a traceback of its own.
+            raise CallRefusedError(
+                found.refusal, str(found), tokens=found.tokens, limit=found.limit
+            )
+        return found
+
+
+class Retries:
+    """The calls of a session by the digests of their requests."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, CallUnderWay] = {}
+
+    def known(self, call: ModelCall) -> CallUnderWay | None:
+        """Return the call that a request repeats, which is counted; None if it is a new one.
+
+        A request repeats a call that is under way. After its answer, it repeats the call if the
+        client says so, or if every client left before the answer; otherwise the client wants
+        another sample.
+        """
+        under_way = self._calls.get(call.digest) if call.digest else None
+        if under_way is None:
+            return None
+        if not under_way.outcome.done():
+            under_way.exchange.joins += 1
+            return under_way
+        if not under_way.answered or not (call.retry or not under_way.delivered):
+            return None
+        under_way.exchange.replays += 1
+        return under_way
+
+    def add(self, call: ModelCall, under_way: CallUnderWay) -> None:
+        """Add a new call."""
+        if call.digest:
+            self._calls[call.digest] = under_way

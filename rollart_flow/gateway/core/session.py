@@ -1,0 +1,296 @@
+"""CaptureSession: the calls of one captured agent, and the branches that they make.
+
+The invariants: a token that was sampled is an action in exactly one row, whether its client got it
+or not; what a row has is what was sent to the engine and what the engine returned; a call that was
+accepted is recorded, whatever its client does.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from rollart_flow.control.environment import ChatCodec
+from rollart_flow.control.inference.llm_proxy import FirstToken, LLMProxy
+from rollart_flow.control.loop.waits import waiting
+from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
+from rollart_flow.gateway.core.answers import Minted, answer_of, control_answer
+from rollart_flow.gateway.core.call_ids import mint_answer_id
+from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, ModelCall, Refusal
+from rollart_flow.gateway.core.classify import CallTraits, classify, traits_of
+from rollart_flow.gateway.core.describing import describe_outcome, describe_request, exchange_of
+from rollart_flow.gateway.core.exchange import CallKind, Exchange
+from rollart_flow.gateway.core.forest import CapturedTurn, Forest
+from rollart_flow.gateway.core.prompts import BudgetSpentError, PlacedCall, PromptBuilder
+from rollart_flow.gateway.core.recording import compare, record
+from rollart_flow.gateway.core.retries import CallUnderWay, Retries
+from rollart_flow.gateway.core.rows import capture_rows, why_withheld
+from rollart_flow.gateway.core.sampling import EngineCalls
+from rollart_flow.gateway.core.structure import said_in
+from rollart_flow.text import one_line
+from rollart_flow.types import (
+    Assignment,
+    AttemptLimits,
+    FinishReason,
+    GenerationRequest,
+)
+
+BUDGET_TEXT = "The budget of this task is used up. Stop here."
+"""Answer to calls beyond the limits of a session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureLimits:
+    """Limits and choices of one session."""
+
+    max_calls: int = 200
+    """Calls after which the gateway ends the agent's turn itself, with a text of its own."""
+    max_tokens: int = 1_000_000
+    """Sampled tokens after which the gateway ends the agent's turn itself."""
+    max_under_way: int = 32
+    """Calls that may be under way at once."""
+    per_request: bool = False
+    """Whether each call is a trajectory of its own; otherwise calls that go on from one another
+    are one (Polar's prefix merging)."""
+    trained: frozenset[CallKind] = frozenset(
+        {CallKind.MAIN, CallKind.SUB_AGENT, CallKind.COMPACTION}
+    )
+    """Kinds of calls whose tokens are trained on."""
+
+
+class CaptureSession:
+    """The calls of one captured agent.
+
+    Args:
+        assignment: the attempt; its sampling is what is sampled with, whatever a client asks for.
+        codec: codec of the policy.
+        proxy: generates the answers.
+        limits: limits of the attempt; `context_tokens` is the size of the context.
+        capture: limits of the session.
+        name: unique name of the run of the attempt, for ids of requests and minted ids.
+        on_first: called once, with the version of the first sampled token.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        codec: ChatCodec,
+        proxy: LLMProxy,
+        limits: AttemptLimits,
+        capture: CaptureLimits,
+        *,
+        name: str,
+        on_first: FirstToken | None = None,
+    ) -> None:
+        self.exchanges: list[Exchange] = []
+        """Calls in the order of their arrival; of those that got no answer of the policy, no more
+        than `CaptureLimits.max_calls`."""
+        self._codec = codec
+        self._engine = EngineCalls(assignment, proxy, name, on_first)
+        self._limits = limits
+        self._capture = capture
+        self._name = name
+        self._forest = Forest()
+        self._prompts = PromptBuilder(codec, limits, self._forest)
+        self._retries = Retries()
+        self._under_way: dict[int, CallUnderWay] = {}
+        self._placed: dict[int, CallUnderWay] = {}
+        """Calls whose answers are sampled, by number."""
+        self._traits: dict[int, CallTraits] = {}
+        self._fruitless = 0
+        """Calls that got no answer of the policy."""
+        self._text: str | None = None
+        """Answer to every further call; None while the policy answers."""
+        self._sealed = False
+
+    async def answer(self, call: ModelCall) -> ModelAnswer:
+        """Answer a call; a retry joins the call that is under way, or gets the stored answer.
+
+        If the caller is cancelled, the call goes on, and a retry gets its answer.
+
+        Raises:
+            CallRefusedError: the call gets no answer.
+        """
+        self._check_open()
+        under_way = self._retries.known(call)
+        if under_way is None:
+            under_way = self._begin(call)
+            self._retries.add(call, under_way)
+        with waiting(f"answer({self._name}/{under_way.exchange.number})"):
+            return await under_way.answer()
+
+    async def count(self, call: ModelCall) -> int:
+        """Return the number of tokens of a call's prompt, without effect on the session.
+
+        Raises:
+            CallRefusedError: the messages cannot be rendered.
+        """
+        self._check_open()
+        return self._prompts.count(call)
+
+    def finish(self, text: str) -> None:
+        """Answer all further calls with a text of the gateway's own, so that the agent ends.
+
+        What is under way is aborted: its sampled tokens are kept, its callers get the text.
+        """
+        if self._text is None:
+            self._text = text
+        self._engine.over = True
+        for number in self._under_way:
+            self._engine.abort(number)
+
+    async def seal(self) -> None:
+        """End the session: wait for what is under way to be recorded, and refuse further calls."""
+        self._sealed = True
+        while self._under_way:
+            with waiting(f"seal({self._name})"):
+                await asyncio.wait([each.outcome for each in self._under_way.values()])
+        for number, kind in classify([*self._traits.values()]).items():
+            self.exchanges[number].kind = kind
+
+    def rows(self, trajectory_id: str) -> list[tuple[Recorder, dict[str, Any]]]:
+        """Return the record of each branch, with the fields of `Trajectory` that are its own.
+
+        Args:
+            trajectory_id: id of the first branch.
+        """
+        for branch in self._prompts.branches:
+            compare(branch, branch.sent)
+            with suppress(CallRefusedError):  # its row says that nothing renders it
+                self._prompts.restore(branch)
+        return capture_rows(
+            self._prompts.branches,
+            self.exchanges,
+            trajectory_id,
+            why_withheld(
+                self._placed, {each.parent for each in self._traits.values()}, self._capture.trained
+            ),
+            per_request=self._capture.per_request,
+        )
+
+    def _begin(self, call: ModelCall) -> CallUnderWay:
+        """Place a call, and begin to answer it."""
+        exchange = exchange_of(call, len(self.exchanges), _now())
+        outcome: asyncio.Future[ModelAnswer | CallRefusedError]
+        try:
+            self._check_capacity()
+            placed = self._prompts.place(call, exchange.number)
+        except (CallRefusedError, BudgetSpentError) as error:
+            outcome = asyncio.get_running_loop().create_future()
+            outcome.set_result(self._without_policy(call, exchange, error))
+            return CallUnderWay(exchange, outcome)
+        self.exchanges.append(exchange)
+        describe_request(exchange, call, placed)
+        root = placed.found.turn is None
+        self._traits[exchange.number] = traits_of(call, exchange.number, exchange.parent, root=root)
+        placed.branch.busy = True
+        recorder = placed.branch.recorder
+        room = self._limits.context_tokens - len(recorder)
+        left = self._capture.max_tokens - self._engine.tokens
+        most = min(room, left, room if call.max_tokens is None else max(call.max_tokens, 1))
+        prompt_ids = tuple(recorder.token_ids)
+        request = self._engine.request(exchange, prompt_ids, recorder.images, most)
+        outcome = asyncio.ensure_future(self._run(call, exchange, placed, request))
+        under_way = CallUnderWay(exchange, outcome)
+        self._under_way[exchange.number] = self._placed[exchange.number] = under_way
+        return under_way
+
+    async def _run(
+        self, call: ModelCall, exchange: Exchange, placed: PlacedCall, request: GenerationRequest
+    ) -> ModelAnswer | CallRefusedError:
+        """Sample the answer to a placed call, and record it."""
+        try:
+            found = await self._sampled(call, exchange, placed, request)
+        except Exception as error:  # noqa: BLE001  a bad capture is a row, not a crash
+            said = one_line(f"recording call {exchange.number} raised {error!r}")
+            placed.branch.last = None
+            found = CallRefusedError(Refusal.ENGINE, said)
+        finally:
+            placed.branch.busy = False
+            self._under_way.pop(exchange.number, None)
+            exchange.ended = _now()
+        describe_outcome(exchange, found)
+        return found
+
+    async def _sampled(
+        self, call: ModelCall, exchange: Exchange, placed: PlacedCall, request: GenerationRequest
+    ) -> ModelAnswer | CallRefusedError:
+        generation, error = await self._engine.generate(request, exchange)
+        seconds = _now() - (exchange.generating or exchange.arrived)
+        recorded = record(placed.branch, exchange, request.prompt_ids, generation, seconds)
+        if self._text is not None and generation.finish_reason is FinishReason.ABORT:
+            return control_answer(self._text, mint_answer_id(self._name, exchange.number))
+        if error is not None:
+            return CallRefusedError(Refusal.ENGINE, error)
+        if recorded is None:
+            tokens, most = len(request.prompt_ids), self._limits.context_tokens
+            said = f"the engine's context has no room after a prompt of {tokens} tokens"
+            return CallRefusedError(Refusal.OVERFLOW, said, tokens=tokens, limit=most)
+        turn, action = recorded
+        minted = answer_of(
+            action, generation, call, exchange,
+            name=self._name, codec=self._codec, forest=self._forest,
+        )  # fmt: skip
+        self._add(call, placed, turn, minted, exchange)
+        return minted.answer
+
+    def _add(
+        self,
+        call: ModelCall,
+        placed: PlacedCall,
+        turn: ChainTurn,
+        minted: Minted,
+        exchange: Exchange,
+    ) -> None:
+        """Add an answer to those that later calls may go on from."""
+        branch, action = placed.branch, minted.answer.action
+        captured = CapturedTurn(
+            exchange=exchange,
+            branch=branch,
+            chain=turn,
+            depth=len(branch.recorder.turns),
+            action=action,
+            call_ids=minted.call_ids,
+            said=said_in(action),
+        )
+        branch.last = captured
+        branch.turns.append(captured)
+        self._forest.add(captured, call, placed.found, minted.ids)
+        if not action.tool_calls:
+            self._traits[exchange.number].says = action.text
+
+    def _check_open(self) -> None:
+        if self._sealed:
+            raise CallRefusedError(Refusal.SEALED, "the session has ended")
+
+    def _check_capacity(self) -> None:
+        """Raise if the session takes no call, now or ever."""
+        capture = self._capture
+        spent = len(self._placed) >= capture.max_calls or self._engine.tokens >= capture.max_tokens
+        if self._text is not None or spent:
+            raise BudgetSpentError(self._text or BUDGET_TEXT)
+        if len(self._under_way) >= capture.max_under_way:
+            said = f"{len(self._under_way)} calls are under way, the most at once; try again"
+            raise CallRefusedError(Refusal.BUSY, said, limit=capture.max_under_way)
+
+    def _without_policy(
+        self, call: ModelCall, exchange: Exchange, error: CallRefusedError | BudgetSpentError
+    ) -> ModelAnswer | CallRefusedError:
+        """Return the outcome of a call that the policy does not answer."""
+        found: ModelAnswer | CallRefusedError
+        if isinstance(error, CallRefusedError):
+            found = error
+        else:
+            purpose = f"control{self._fruitless}"
+            found = control_answer(str(error), mint_answer_id(self._name, exchange.number, purpose))
+        if self._fruitless < self._capture.max_calls:
+            self.exchanges.append(exchange)
+            describe_request(exchange, call, None)
+            describe_outcome(exchange, found)
+        self._fruitless += 1
+        return found
+
+
+def _now() -> float:
+    """Return the time of the running loop [s]."""
+    return asyncio.get_running_loop().time()

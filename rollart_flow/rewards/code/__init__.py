@@ -1,0 +1,1 @@
+"""Rewards for code: the answer's program against tests, in a box."""

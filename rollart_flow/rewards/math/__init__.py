@@ -1,0 +1,1 @@
+"""Rewards for mathematics: whether two expressions are equal, whatever their notation."""

@@ -1,0 +1,111 @@
+"""Conversations: the calls under one key, as attempts one after the other.
+
+A program that is pointed at a gateway by hand does not say where a task ends. A time without calls
+does: the session is sealed and recorded, and the next call begins another one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from rollart_flow.gateway.core.calls import ModelAnswer, ModelCall
+from rollart_flow.gateway.core.exchange import Exchange
+from rollart_flow.gateway.core.session import CaptureSession
+
+_STOPPED = "The gateway has stopped."
+
+
+class Conversations:
+    """Sessions of one key.
+
+    Args:
+        make: makes the session of the conversation with a number, from 0.
+        record: records a sealed session.
+        idle_s: time without a call after which a conversation has ended [s].
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int], CaptureSession],
+        record: Callable[[int, CaptureSession], Awaitable[None]],
+        idle_s: float,
+    ) -> None:
+        self._make, self._record, self._idle_s = make, record, idle_s
+        self._session: CaptureSession | None = None
+        self._count = 0
+        self._under_way = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._recordings: set[asyncio.Task[None]] = set()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Gets the error of a conversation that could not be recorded."""
+
+    @property
+    def exchanges(self) -> Sequence[Exchange]:
+        """Calls of the conversation that goes on."""
+        return () if self._session is None else self._session.exchanges
+
+    async def answer(self, call: ModelCall) -> ModelAnswer:
+        """Answer a call; see `CaptureSession.answer`."""
+        session = self._begin_call()
+        try:
+            return await session.answer(call)
+        finally:
+            self._end_call()
+
+    async def count(self, call: ModelCall) -> int:
+        """Count the tokens of a call's prompt; see `CaptureSession.count`."""
+        session = self._begin_call()
+        try:
+            return await session.count(call)
+        finally:
+            self._end_call()
+
+    def _begin_call(self) -> CaptureSession:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._session is None:
+            self._session = self._make(self._count)
+            self._count += 1
+        self._under_way += 1
+        return self._session
+
+    def _end_call(self) -> None:
+        self._under_way -= 1
+        if not self._under_way and self._session is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._idle_s, self._end_conversation)
+
+    def _end_conversation(self) -> None:
+        session, self._session, self._timer = self._session, None, None
+        if session is not None:
+            task = asyncio.create_task(self._sealed(self._count - 1, session), name="recording")
+            self._recordings.add(task)
+            task.add_done_callback(self._recorded)
+
+    async def _sealed(self, number: int, session: CaptureSession) -> None:
+        await session.seal()
+        await self._record(number, session)
+
+    def _recorded(self, task: asyncio.Task[None]) -> None:
+        self._recordings.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.failed.done():
+            self.failed.set_exception(error)
+
+    async def close(self) -> None:
+        """End the conversation that goes on, and return once all are recorded.
+
+        What is under way gets a text of the gateway's own as its answer.
+
+        Raises:
+            StoreError: a conversation could not be recorded.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._session is not None:
+            self._session.finish(_STOPPED)
+        self._end_conversation()
+        if self._recordings:
+            await asyncio.wait(self._recordings)
+        if self.failed.done():
+            self.failed.result()

@@ -1,0 +1,115 @@
+"""Kinds of calls, what is trained on, and rows of single requests."""
+
+import pytest
+
+from rollart_flow.gateway.core.exchange import CallKind
+from rollart_flow.gateway.core.session import CaptureLimits
+from rollart_flow.types import Reason, Trajectory
+from rollart_flow.types.messages import system, user
+from tests.gateway.core.rig import ADD, ADDED, Client, Rig, ScriptedEngine
+
+SUMMARY = "The agent has added one and two, and now it has to say the sum."
+ASKED = "Your task is to create a detailed summary of the conversation so far."
+
+
+async def harness(capture: CaptureLimits) -> tuple[Rig, list[Trajectory]]:
+    """A session as a coding agent has it: a title, work, a sub-agent, a compaction, more work."""
+    rig = Rig(ScriptedEngine("A title", ADDED, "part done", ADDED, SUMMARY, "3"), capture)
+    title = Client(rig.session.answer, (system("Write a title."), user("task?")), tools=())
+    await title.turn()
+    main = Client(rig.session.answer)
+    await main.turn()
+    sub = Client(rig.session.answer, (system("You search."), user("find it")), tools=(ADD,))
+    await sub.turn()
+    main.results("3")
+    await main.turn()
+    main.results("3")
+    main.say(ASKED)
+    await main.turn()
+    first = (system("Be brief."), user(f"This goes on from a conversation.\n{SUMMARY}"))
+    await Client(rig.session.answer, first).turn()
+    return rig, await rig.trajectories()
+
+
+async def test_calls_are_told_apart_by_what_they_say_and_what_comes_of_them() -> None:
+    rig, rows = await harness(CaptureLimits())
+    assert [each.kind for each in rig.exchanges] == [
+        CallKind.SIDE,
+        CallKind.MAIN,
+        CallKind.SUB_AGENT,
+        CallKind.MAIN,
+        CallKind.COMPACTION,
+        CallKind.MAIN,
+    ]
+    assert [row.reason for row in rows] == [Reason.UNTRAINED_CALL, None, None, None]
+    assert rows[0].error == "a call of kind side"
+    assert rows[0].policy_version_start is None
+    assert [len(row.turns) for row in rows] == [1, 3, 1, 1]
+
+
+async def test_a_kind_that_is_not_trained_is_a_row_of_its_own() -> None:
+    rig, rows = await harness(CaptureLimits(trained=frozenset({CallKind.MAIN})))
+    assert [row.reason for row in rows] == [
+        Reason.UNTRAINED_CALL,
+        None,
+        Reason.UNTRAINED_CALL,
+        Reason.UNTRAINED_CALL,
+        None,
+    ]
+    main, compaction = rows[1], rows[2]
+    assert compaction.parent == main.trajectory_id
+    assert compaction.shared_tokens == len(main.token_ids)
+    assert compaction.token_ids[: len(main.token_ids)] == main.token_ids
+    assert [each.branch for each in rig.exchanges] == [0, 1, 3, 1, 2, 4]
+
+
+async def test_each_request_may_be_a_row() -> None:
+    rig, rows = await harness(CaptureLimits(per_request=True))
+    assert [len(row.turns) for row in rows] == [1] * 6
+    first, second, third = rows[1:4]
+    assert (second.parent, third.parent) == (first.trajectory_id, second.trajectory_id)
+    assert second.shared_tokens == len(first.token_ids)
+    assert sum(sum(row.action_mask) for row in rows[1:]) + sum(
+        version >= 0 for version in rows[0].token_versions
+    ) == len(rig.engine.sampled)
+    for row, exchange in zip(rows[1:4], (rig.exchanges[n] for n in (1, 3, 4)), strict=True):
+        assert row.token_ids[: exchange.answer_start] == rig.engine.prompts[exchange.number]
+
+
+async def test_a_summary_that_nothing_asks_for_by_name_is_known_by_what_begins_with_it() -> None:
+    rig = Rig(ScriptedEngine(ADDED, SUMMARY, "3"))
+    main = Client(rig.session.answer)
+    await main.turn()
+    main.results("3")
+    main.say("Where are we?")
+    await main.turn()
+    await Client(rig.session.answer, (system("Be brief."), user(f"Before: {SUMMARY}"))).turn()
+    await rig.trajectories()
+    assert [each.kind for each in rig.exchanges] == [
+        CallKind.MAIN,
+        CallKind.COMPACTION,
+        CallKind.MAIN,
+    ]
+
+
+@pytest.mark.parametrize(("turns", "kind"), [(1, CallKind.SIDE), (2, CallKind.SUB_AGENT)])
+async def test_without_tools_a_lone_call_of_another_conversation_is_a_side_call(
+    turns: int, kind: CallKind
+) -> None:
+    rig = Rig(ScriptedEngine("ok"))
+    main = Client(rig.session.answer, tools=())
+    await main.turn()
+    other = Client(rig.session.answer, (system("Other."), user("other?")), tools=())
+    for _ in range(turns):
+        await other.turn()
+        other.say("more")
+    await rig.trajectories()
+    assert [each.kind for each in rig.exchanges] == [CallKind.MAIN, *[kind] * turns]
+
+
+async def test_a_rewritten_prompt_of_the_system_is_still_the_main_agent() -> None:
+    rig = Rig(ScriptedEngine("ok"))
+    await Client(rig.session.answer).turn()
+    await Client(rig.session.answer, (system("Be very brief."), user("task?"))).turn()
+    await rig.trajectories()
+    assert [each.kind for each in rig.exchanges] == [CallKind.MAIN] * 2

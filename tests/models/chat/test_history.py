@@ -1,0 +1,163 @@
+"""Conversations that are rendered again before each turn, at the cost of the turn."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollart_flow.errors import TemplateRefusedError
+from rollart_flow.models.chat.template import ChatTemplate, Form
+from rollart_flow.types import Message
+from rollart_flow.types.messages import tool_result, user
+from tests.models.chat.families import (
+    DEEPSEEK_TOOLS,
+    FAMILIES,
+    GEMMA,
+    LLAMA,
+    MISTRAL,
+    QWEN3,
+    TOOLS,
+    Family,
+)
+from tests.models.chat.test_conversation import ADD, SAY, WITH_TOOLS, called, opening, said
+
+TURNS = st.lists(
+    st.tuples(
+        st.sampled_from(["text", "thinking", "call", "two calls"]),
+        st.sampled_from(["Go on.", " {1}\n\n", "<|im_end|> and <s>[INST]", "probe-of-an-action"]),
+        st.booleans(),
+    ),
+    min_size=2,
+    max_size=7,
+)
+
+
+def actions(family: Family) -> dict[str, tuple[int, ...]]:
+    """The tokens of an action of each kind."""
+    shown, tools = opening(family), TOOLS if family.tools else ()
+    made = {
+        "text": said("Sure and on"),
+        "thinking": said("Sure", thinking="Hm and so on"),
+        "call": called(ADD, thinking="Hm"),
+        "two calls": called(ADD, SAY),
+    }
+    if not family.tools:
+        made |= {"call": made["text"], "two calls": made["thinking"]}
+    elif not family.parallel:
+        made["two calls"] = made["call"]
+    return {name: family.generated(shown, action, tools) for name, action in made.items()}
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+@given(turns=TURNS)
+@settings(max_examples=10, deadline=None)
+def test_the_tokens_are_those_of_the_whole_conversation(
+    family: Family, turns: Sequence[tuple[str, str, bool]]
+) -> None:
+    written = actions(family)
+    tools = TOOLS if family.tools else ()
+    conversation = family.codec.converse(tools)
+    messages: list[Message] = opening(family)
+    chain = conversation.observe(messages)
+    for kind, text, branches in turns:
+        action = conversation.act(written[kind])
+        chain += written[kind]
+        messages.append(action.as_message())
+        assert conversation.rewritten_at(chain) == rewritten_at(family, messages, chain)
+        shown = [tool_result(call, text) for call in action.tool_calls] or [user(text)]
+        messages += shown
+        try:
+            whole = family.codec.converse(tools).observe(messages)
+        except TemplateRefusedError:
+            return
+        again, token_ids = conversation.retold(shown)
+        assert token_ids == whole
+        if branches:
+            conversation, chain = again, token_ids
+        else:
+            chain += conversation.observe(shown)
+        assert conversation.rewritten_at(chain) == rewritten_at(family, messages, chain)
+
+
+def rewritten_at(family: Family, messages: list[Message], chain: tuple[int, ...]) -> int | None:
+    """As a conversation says that has only read the messages."""
+    fresh = family.codec.converse(TOOLS if family.tools else ())
+    fresh._messages = messages
+    return fresh.rewritten_at(chain)
+
+
+WHOLE = (MISTRAL, DEEPSEEK_TOOLS)
+"""Mistral's template compares each message with the last one, DeepSeek's marks only the first
+answers of tools."""
+LOCAL = {name: family for name, family in WITH_TOOLS.items() if family not in WHOLE}
+
+
+@pytest.mark.parametrize("family", LOCAL.values(), ids=LOCAL)
+@pytest.mark.parametrize("kind", ["thinking", "call"])
+def test_a_turn_renders_no_earlier_turns(
+    family: Family, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    render = ChatTemplate.render
+
+    def counted(
+        self: ChatTemplate, messages: Sequence[Form], tools: Sequence[Form] = (), *, prompt: bool
+    ) -> str:
+        sizes.append(len(messages))
+        return render(self, messages, tools, prompt=prompt)
+
+    monkeypatch.setattr(ChatTemplate, "render", counted)
+    written = actions(family)[kind]
+    conversation = family.codec.converse(TOOLS)
+    conversation.observe(opening(family))
+    found = []
+    for _ in range(20):
+        sizes.clear()
+        action = conversation.act(written)
+        shown = [tool_result(call, "3") for call in action.tool_calls] or [user("And?")]
+        conversation, _ = conversation.retold(shown)
+        found.append(max(sizes))
+    assert max(found[3:]) <= 6, "the message of the system, a probe of a turn, and two turns"
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_most_real_templates_allow_it(family: Family) -> None:
+    conversation = family.codec.converse(TOOLS if family.tools else ())
+    conversation.observe(opening(family))
+    conversation.act(actions(family)["text"])
+    conversation.retold("And?")
+    known = conversation._renderer.takes_heads
+    assert known[family.system, family.tools] is (family not in WHOLE)
+
+
+def test_a_template_that_counts_its_turns_is_rendered_whole() -> None:
+    source = (
+        "{% for message in messages %}{{ '<|im_start|>' + message.role + loop.index | string "
+        "+ message.content + '<|im_end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant' }}{% endif %}"
+    )
+    family = Family("counting", ("<|im_end|>", "<|im_start|>"), template=source, tools=False)
+    conversation = family.codec.converse()
+    messages: list[Message] = [user("Go")]
+    conversation.observe(messages)
+    for _ in range(5):
+        messages += [conversation.act(family.ids("on<|im_end|>")).as_message(), user("And?")]
+        conversation, token_ids = conversation.retold("And?")
+        assert family.text(token_ids) == family.rendered(messages)
+
+
+def test_messages_that_the_template_refuses_leave_the_conversation_as_it_was() -> None:
+    for family in (GEMMA, LLAMA, QWEN3, DEEPSEEK_TOOLS):
+        chains = []
+        for asks in (False, True):
+            conversation = family.codec.converse()
+            conversation.observe("one")
+            conversation.act(family.ids("on" + family.text_end))
+            if asks and family is GEMMA:
+                with pytest.raises(TemplateRefusedError):
+                    conversation.retold([user("two"), user("three")])
+            elif asks:
+                conversation.retold("two")
+            chains.append(conversation.observe("two"))
+        assert chains[0] == chains[1]
