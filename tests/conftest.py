@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.store import Run, open_run
+from rollart_flow.ui.demo.run import write_demo_run
 from tests.local_ray import SHARED_RAY
 
 pytest_plugins = ["rollart_flow.simulation.pytest_plugin"]
@@ -112,3 +113,9 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             loaded = load_source(SMALL_PIPELINE, store / "small.py")
             runner.run(loaded, store=str(store), name="small", executor="inline")
     return open_run(str(store / "small"))
+
+
+@pytest.fixture(scope="session")
+def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The demonstration run, which has rows of every kind."""
+    return write_demo_run(tmp_path_factory.mktemp("demo"))

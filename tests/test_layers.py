@@ -21,8 +21,9 @@ LAYERS = (
     ("resources",),
     ("engines", "trainers", "weights", "envs", "algorithms", "harness"),
     ("operators",),
-    ("pipeline", "runner", "replay", "simulation", "analysis", "exporting", "checking"),
-    ("cli",),
+    ("pipeline", "runner", "replay", "simulation", "analysis", "exporting", "checking",
+     "views"),
+    ("cli", "ui"),
 )  # fmt: skip
 """From the lowest up. Rooms of one layer may import each other."""
 

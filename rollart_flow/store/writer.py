@@ -11,7 +11,7 @@ Invariants:
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -41,15 +41,25 @@ from rollart_flow.store.table_log import TableLog
 _MAINTAIN_AFTER = 50
 
 
+def _now_ns() -> int:
+    return time.time_ns()
+
+
 class RunWriter:
     """Commits rows to the tables of one run. Every method may be called from any thread."""
 
     def __init__(
-        self, uri: str, info: RunInfo, term: int | None = None, merge: Merge = merged
+        self,
+        uri: str,
+        info: RunInfo,
+        term: int | None = None,
+        merge: Merge = merged,
+        clock: Callable[[], int] = _now_ns,
     ) -> None:
         """Use `create` or `open`."""
         self.uri = uri
         self.info = info
+        self._clock = clock
         self._lock = threading.Lock()
         self._maintaining = threading.Lock()
         self._closed = False
@@ -65,8 +75,13 @@ class RunWriter:
         }
 
     @classmethod
-    def create(cls, uri: str, info: RunInfo) -> Self:
+    def create(cls, uri: str, info: RunInfo, *, clock: Callable[[], int] = _now_ns) -> Self:
         """Start a new run at an address.
+
+        Args:
+            uri: the address.
+            info: information about the run.
+            clock: time of a commit [ns since the epoch].
 
         Raises:
             RunExistsError: there is already a run at the address.
@@ -76,7 +91,7 @@ class RunWriter:
         files.check_writable(uri)
         write_info(uri, info, new=True)
         try:
-            return cls(uri, info)
+            return cls(uri, info, clock=clock)
         except RollartError:
             with suppress(StoreError):
                 files.remove(info_uri(uri))
@@ -176,7 +191,7 @@ class RunWriter:
         self, rows: Mapping[str, Rows], spans: dict[str, Span], transaction: int | None
     ) -> None:
         """Write all data files, then commit them table by table; the last closes the group."""
-        self._clock_us = max(self._clock_us, time.time_ns() // 1000)
+        self._clock_us = max(self._clock_us, self._clock() // 1000)
         added = write_rows(self.uri, rows, spans, self._clock_us)
         closing = next(reversed(added))
         last = spans[closing][1]

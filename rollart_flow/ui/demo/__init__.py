@@ -1,0 +1,1 @@
+"""The demonstration run: a run folder with rows of every kind."""
