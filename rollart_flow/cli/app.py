@@ -23,6 +23,7 @@ from rollart_flow.cli.gateway import gateway
 from rollart_flow.cli.output import Interrupted, fail
 from rollart_flow.cli.rescore import rescore
 from rollart_flow.cli.tasks import tasks_app
+from rollart_flow.cli.ui import ui
 from rollart_flow.errors import (
     MissingExtraError,
     PipelineError,
@@ -69,6 +70,7 @@ app.command("replay")(replays.replay)
 app.command("rescore")(rescore)
 app.command("export")(export)
 app.command("gateway")(gateway)
+app.command("ui")(ui)
 app.command("simulate", cls=simulate.WithScenarios)(simulate.simulate)
 reward_app = typer.Typer(help="Reward functions as endpoints.", no_args_is_help=True)
 app.add_typer(reward_app, name="reward")

@@ -28,7 +28,7 @@ _LINES = 10
 
 
 @dataclass
-class View:
+class ProgressView:
     """The state of a run according to the messages so far."""
 
     name: str
@@ -110,7 +110,7 @@ def showing_progress(name: str, *, quiet: bool = False) -> Iterator[OnProgress]:
 
 @contextmanager
 def _live(name: str, out: Console) -> Iterator[OnProgress]:
-    view = View(name)
+    view = ProgressView(name)
     spinner = Spinner("dots")
     with live(lambda elapsed_s: _display(view, spinner, elapsed_s), out) as shown:
 
@@ -123,7 +123,7 @@ def _live(name: str, out: Console) -> Iterator[OnProgress]:
         yield on_progress
 
 
-def _display(view: View, spinner: Spinner, elapsed_s: float) -> RenderableType:
+def _display(view: ProgressView, spinner: Spinner, elapsed_s: float) -> RenderableType:
     head = Table.grid(padding=(0, 1))
     left = view.left_s
     head.add_row(
@@ -137,7 +137,7 @@ def _display(view: View, spinner: Spinner, elapsed_s: float) -> RenderableType:
     return Group(head, _domains(view), _figures(view))
 
 
-def _domains(view: View) -> RenderableType:
+def _domains(view: ProgressView) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     for domain in sorted({*view.rewards, *view.success}):
         reward = view.rewards.get(domain)
@@ -148,14 +148,14 @@ def _domains(view: View) -> RenderableType:
     return table
 
 
-def _rates(view: View) -> list[str]:
+def _rates(view: ProgressView) -> list[str]:
     parts = [f"staleness up to {view.staleness}, lag up to {view.lag}"]
     if view.per_second is not None:
         parts.append(f"{view.per_second:.1f} trajectories/s")
     return parts
 
 
-def _figures(view: View) -> Text:
+def _figures(view: ProgressView) -> Text:
     """Staleness, throughput, and the longest phases."""
     parts = [] if view.reward is None else [f"mean reward {view.reward:.2f}"]
     parts += _rates(view)
@@ -168,7 +168,7 @@ def _figures(view: View) -> Text:
 
 def _lines(name: str, out: Console) -> OnProgress:
     """Print a line for each phase, note and evaluation, and for a tenth of the steps."""
-    view = View(name)
+    view = ProgressView(name)
 
     def on_progress(progress: Progress) -> None:
         view.take(progress, time.monotonic())
@@ -179,7 +179,7 @@ def _lines(name: str, out: Console) -> OnProgress:
     return on_progress
 
 
-def _line(view: View, progress: Progress) -> str:
+def _line(view: ProgressView, progress: Progress) -> str:
     """The line for a message in a pipe; empty for most steps."""
     match progress.kind:
         case ProgressKind.STEP:
@@ -193,7 +193,7 @@ def _line(view: View, progress: Progress) -> str:
             return progress.text
 
 
-def _step_line(view: View) -> str:
+def _step_line(view: ProgressView) -> str:
     often = max(1, view.total_steps // _LINES)
     if view.step % often and view.step not in (1, view.total_steps):
         return ""

@@ -7,11 +7,11 @@ server as its Host, which a page that rebinds its own name cannot.
 
 import asyncio
 import hmac
-import ipaddress
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rollart_flow.request_hosts import host_name, is_address
 from rollart_flow.secret import Secret
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class RequestChecks:
 
     def _check(self, request: "Request") -> None:
         headers = request.headers
-        name = _host_name(headers.get("host", ""))
-        if not (name in self.hosts or _is_address(name)):
+        name = host_name(headers.get("host", ""))
+        if not (name in self.hosts or is_address(name)):
             hint = "serve with this name in `hosts`, or --allow-host"
             raise RefusedError(421, f"the server does not answer for host {name[:80]!r}; {hint}")
         if self.token is not None:
@@ -80,19 +80,3 @@ async def _read(request: "Request") -> bytes:
         if len(body) > LONGEST_BODY_BYTES:
             raise too_long
     return bytes(body)
-
-
-def _host_name(host: str) -> str:
-    """The name of a Host header without its port, in small letters."""
-    name = host.lower()
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
-    return name.partition(":")[0]
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

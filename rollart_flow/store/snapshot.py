@@ -125,6 +125,10 @@ class Snapshot(Tables):
         scanned = pl.scan_delta(handle, storage_options=files.reading_options(self.run))
         return scanned.filter(pl.col("seq") <= self.seq).with_columns(nulls)
 
+    def until(self, seq: int) -> "Snapshot":
+        """Return the same tables up to an earlier cut; this snapshot if the cut is later."""
+        return Snapshot(self.run, self._handles, min(seq, self.seq))
+
     def frames(self) -> dict[str, pl.LazyFrame]:
         """All tables by name."""
         return {table: self.table(table) for table in TABLES}

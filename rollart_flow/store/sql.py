@@ -5,8 +5,11 @@ change tables. Invariant: a text that polars receives has no comment, no dollar-
 string and no call of a function that reads a file, and it begins with a word that reads.
 """
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeAlias
 
 import polars as pl
 
@@ -27,6 +30,12 @@ _TOKEN = re.compile(
 _READS_FILES = re.compile(r"(read|scan)_\w+", re.IGNORECASE)
 _QUOTES = ("string", "quoted")
 _READING = ("select", "with", "from", "values", "show", "explain")
+_BIGGEST = 2**63 - 1
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ENDS = ("_", "'", '"', "`")
+
+SqlValue: TypeAlias = int | float | str | bool | None
+"""Value of a parameter of a query; None is NULL."""
 
 
 def run_sql(query: str, tables: Mapping[str, pl.LazyFrame]) -> pl.DataFrame:
@@ -35,14 +44,109 @@ def run_sql(query: str, tables: Mapping[str, pl.LazyFrame]) -> pl.DataFrame:
     Raises:
         QueryError: the query is wrong, reads something else, or is no query.
     """
+    with _polars_errors(tables):
+        return lazy_sql(query, tables).collect()
+
+
+def run_sql_page(
+    query: str, tables: Mapping[str, pl.LazyFrame], offset: int, rows: int
+) -> pl.DataFrame:
+    """Return some rows of a query, whose others are not collected where polars can avoid it.
+
+    Args:
+        query: the query.
+        tables: the tables by name.
+        offset: rows that are left out at the beginning.
+        rows: most rows.
+
+    Raises:
+        QueryError: the query is wrong, reads something else, or is no query.
+    """
+    with _polars_errors(tables):
+        return lazy_sql(query, tables).slice(offset, rows).collect()
+
+
+def lazy_sql(query: str, tables: Mapping[str, pl.LazyFrame]) -> pl.LazyFrame:
+    """Return the plan of a query over tables by name.
+
+    Raises:
+        QueryError: the query is wrong, reads something else, or is no query. Some errors show only
+            when the plan is collected.
+    """
     checked = _checked(query)
+    with _polars_errors(tables):
+        return pl.SQLContext(tables, eager=False).execute(checked)
+
+
+@contextmanager
+def _polars_errors(tables: Mapping[str, pl.LazyFrame]) -> Iterator[None]:
+    """Report errors of polars as those of the query."""
     try:
-        return pl.SQLContext(tables, eager=True).execute(checked)
+        yield
     except pl.exceptions.PolarsError as error:
         said = files.one_line(error)
         if re.match(r"relation '.*' was not found", said):
             said += f"; there are {', '.join(tables)}"
         raise QueryError(f"query: {said}") from error
+
+
+def bound(query: str, values: Mapping[str, SqlValue]) -> str:
+    """Return a query with the value of each parameter `:name` in its place, as a literal.
+
+    A colon within quotes, and the cast `::`, are none of a parameter.
+
+    Raises:
+        QueryError: a parameter has no value, or one that no literal can express.
+    """
+    tokens, text, colon = _tokens(query), "", False
+    for kind, token in tokens:
+        if colon and kind == "word":
+            if token not in values:
+                raise QueryError(f"query: the parameter :{token} has no value")
+            text = text[:-1]
+            apart = " " if text[-1:].isalnum() or text.endswith(_ENDS) else ""
+            text += apart + literal(values[token])
+        else:
+            text += token
+        colon = token == ":" and not text.endswith("::")
+    return text
+
+
+def parameters(query: str) -> frozenset[str]:
+    """Return the names of the parameters of a query."""
+    tokens = [("other", ""), *_tokens(query)]
+    triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
+    return frozenset(
+        name
+        for (_, before), (_, colon), (kind, name) in triples
+        if colon == ":" and before != ":" and kind == "word"
+    )
+
+
+def words(query: str) -> frozenset[str]:
+    """Return the names that a query has outside of texts, without their quotes."""
+    names = (text for kind, text in _tokens(query) if kind in ("word", "quoted"))
+    return frozenset(name.strip('"`') for name in names)
+
+
+def literal(value: SqlValue) -> str:
+    """Return the SQL literal of a value.
+
+    Raises:
+        QueryError: no literal expresses it.
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, str):
+        if _SURROGATE.search(value):
+            raise QueryError(f"query: {value!r} is no text of Unicode")
+        return "'" + value.replace("'", "''") + "'"
+    if not math.isfinite(value) or (isinstance(value, int) and abs(value) > _BIGGEST):
+        raise QueryError(f"query: {value} is no number of SQL")
+    text = f"{value!r}::double" if isinstance(value, float) else str(value)
+    return f"({text})" if value < 0 else text
 
 
 def _checked(query: str) -> str:

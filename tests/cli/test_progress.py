@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.spinner import Spinner
 
 from rollart_flow.cli import progress
-from rollart_flow.cli.progress import PHASES, View, _display, showing_progress
+from rollart_flow.cli.progress import PHASES, ProgressView, _display, showing_progress
 from rollart_flow.telemetry import Progress
 
 
@@ -40,16 +40,16 @@ def a_run() -> Iterator[Progress]:
     yield evaluation(20, 0.9375)
 
 
-def view_of(messages: Iterator[Progress]) -> View:
+def view_of(messages: Iterator[Progress]) -> ProgressView:
     """A view after messages that come two seconds apart."""
-    view = View("demo")
+    view = ProgressView("demo")
     for index, message in enumerate(messages):
         view.take(message, 2.0 * index)
     return view
 
 
 def test_a_view_estimates_what_is_left_from_recent_steps() -> None:
-    view = View("demo")
+    view = ProgressView("demo")
     assert view.left_s is None
     view.take(step(1, step_s=30.0), 0.0)
     for number in range(2, 6):

@@ -3,7 +3,6 @@
 The invariant: nothing listens beyond loopback and a Unix socket that only this user reaches.
 """
 
-import ipaddress
 import os
 import shutil
 import socket
@@ -17,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.request_heads import HeadLimit
+from rollart_flow.request_hosts import is_loopback
 from rollart_flow.sandbox.images.tree import NOBODY
 from rollart_flow.sandbox.owner import owner_label, sweep_folders
 
@@ -69,7 +69,7 @@ def loopback_socket(host: str, port: int) -> socket.socket:
     Raises:
         SettingsError: the address is another one, or the port is taken.
     """
-    if not _is_loopback(host):
+    if not is_loopback(host):
         raise SettingsError(
             f"the gateway listens on loopback only, not on {host}; reach it from another machine "
             "through ssh -L"
@@ -79,13 +79,6 @@ def loopback_socket(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
     except (OSError, OverflowError) as error:
         raise SettingsError(f"cannot listen on {host}:{port}: {error}; take another port") from None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class PrivateFolder:

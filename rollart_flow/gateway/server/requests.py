@@ -5,13 +5,13 @@ limit, and never for longer than `BODY_S`.
 """
 
 import asyncio
-import ipaddress
 from types import TracebackType
 from typing import Self
 
 from starlette.requests import Request
 
 from rollart_flow.gateway.core.calls import CallRefusedError, Refusal
+from rollart_flow.request_hosts import host_name, is_loopback
 
 LONGEST_BODY_BYTES = 32 << 20
 """Longest body of a request."""
@@ -47,19 +47,8 @@ def check_host(request: Request) -> None:
     if server is not None and server[1] is None:
         return  # a Unix socket, which no page reaches
     host = request.headers.get("host", "")
-    if not _is_loopback(host):
+    if not is_loopback(host_name(host)):
         raise HttpRefusedError(421, f"the host is {host[:80]!r}; address this server by localhost")
-
-
-def _is_loopback(host: str) -> bool:
-    name = host.lower()
-    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 class BodyBudget:

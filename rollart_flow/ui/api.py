@@ -1,0 +1,168 @@
+"""The answers of `/api/...`: rows of views as JSON.
+
+    runs                        {title, runs: [{name, uri, status, ..., figures}], query}
+    run/NAME                    {name, uri, status, error, pipeline, parent, settings, ...}
+    run/NAME/now                {cut, status}; `cut` is the seq of the newest row
+    run/NAME/page/PAGE          {cut, newest, status, views: {VIEW: rows}} of `views.pages`
+    run/NAME/sql?q=QUERY        the same with the view "sql"
+    run/NAME/sql.csv?q=QUERY    up to `MOST_CSV_ROWS` rows of the query as a file
+    run/NAME/cell?view=VIEW&column=COLUMN&offset=ROW    {value}: one value, whole
+    run/NAME/image/ID           an image that the run stored, as PNG
+
+`rows` is described in `encoding`. All of a run take `at=SEQ`; a page takes the parameters of its
+views, `VIEW.offset` and `VIEW.sort` for each view, and `views=VIEW,VIEW` for some of them only.
+Everything is read at one moment, and an error is {error: one line}.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import anyio.to_thread
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from rollart_flow.errors import QueryError, RollartError, RunNotFoundError, SettingsError
+from rollart_flow.store import Snapshot
+from rollart_flow.ui.catalog import RunCatalog
+from rollart_flow.ui.encoding import encode_rows, encode_value
+from rollart_flow.ui.guard import refusal
+from rollart_flow.ui.live_run import LiveRun
+from rollart_flow.ui.run_list import run_list
+from rollart_flow.views.pages import PAGES
+from rollart_flow.views.view import Page, View, ViewReader, ViewRows
+
+_AT_ONCE = 4
+"""Requests that read at a time; polars itself uses all cores for one."""
+_LOG = logging.getLogger(__name__)
+
+
+class UiApi:
+    """The answers, from the runs of a catalog."""
+
+    def __init__(self, catalog: RunCatalog) -> None:
+        self._catalog = catalog
+        self._limiter: anyio.CapacityLimiter | None = None
+
+    def routes(self) -> list[Route]:
+        """Return the routes below `/api`."""
+        answers = {
+            "/runs": self._runs,
+            "/run/{run}": self._run,
+            "/run/{run}/now": self._now,
+            "/run/{run}/page/{page}": self._page,
+            "/run/{run}/cell": self._cell,
+        }
+        return [Route(path, self._answering(answer)) for path, answer in answers.items()]
+
+    def _answering(self, answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        """Return an endpoint that answers in a thread, and turns errors into a line."""
+
+        async def endpoint(request: Request) -> Response:
+            if self._limiter is None:
+                self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+            try:
+                found = await anyio.to_thread.run_sync(answer, request, limiter=self._limiter)
+            except RunNotFoundError as error:
+                return refusal(404, str(error))
+            except (QueryError, SettingsError) as error:
+                return refusal(400, str(error))
+            except (RollartError, ConnectionError) as error:
+                return refusal(500, str(error))
+            except Exception:  # noqa: BLE001  a bug becomes an answer, too
+                _LOG.exception("a request failed")
+                return refusal(500, "the server failed to answer; its log says why")
+            return found if isinstance(found, Response) else JSONResponse(found)
+
+        return endpoint
+
+    def _runs(self, request: Request) -> dict[str, Any]:
+        return run_list(self._catalog)
+
+    def _run(self, request: Request) -> dict[str, Any]:
+        live = self._live(request)
+        return described(live)
+
+    def _now(self, request: Request) -> dict[str, Any]:
+        live = self._live(request)
+        return {"cut": live.newest().seq, "status": live.run.status}
+
+    def _page(self, request: Request) -> dict[str, Any]:
+        name, query = request.path_params["page"], request.query_params
+        if name not in PAGES:
+            raise RunNotFoundError(f"no page {name[:80]!r}; there are {', '.join(PAGES)}")
+        wanted = query.get("views")
+        views = [view for view in PAGES[name] if wanted is None or view.name in wanted.split(",")]
+
+        def read(reader: ViewReader) -> dict[str, ViewRows]:
+            return {v.name: reader.read(v, query, _part(query, v)) for v in views}
+
+        return self._read(request, read)
+
+    def _read(
+        self, request: Request, read: Callable[[ViewReader], dict[str, ViewRows]]
+    ) -> dict[str, Any]:
+        live = self._live(request)
+
+        def answer(snapshot: Snapshot) -> dict[str, Any]:
+            rows = read(ViewReader(snapshot))
+            views = {name: encode_rows(each) for name, each in rows.items()}
+            return {"cut": snapshot.seq, "newest": live.newest().seq, "views": views}
+
+        return live.read(answer, _number(request.query_params, "at")) | {"status": live.run.status}
+
+    def _cell(self, request: Request) -> dict[str, Any]:
+        query = request.query_params
+        view, column = _view(query.get("view", "")), query.get("column", "")
+        part = Page(_number(query, "offset") or 0, query.get("sort", ""), rows=1)
+        at = _number(query, "at")
+        frame = self._live(request).read(lambda s: ViewReader(s).read(view, query, part).frame, at)
+        if frame.is_empty() or column not in frame.columns:
+            raise QueryError(f"{view.name} has no value {column!r} in row {part.offset}")
+        return {"value": encode_value(frame.item(0, column))}
+
+    def _live(self, request: Request) -> LiveRun:
+        return self._catalog.open(request.path_params["run"])
+
+
+def described(live: LiveRun) -> dict[str, Any]:
+    """Return what `run.json` says of a run."""
+    info = live.run.info
+    return {
+        "name": info.name,
+        "uri": live.run.uri,
+        "status": info.status,
+        "error": info.error,
+        "pipeline": info.pipeline,
+        "seed": info.seed,
+        "parent": None
+        if info.parent is None
+        else {"uri": info.parent.uri, "step": info.parent.step},
+        "created_at": info.created_at.isoformat(),
+        "overrides": dict(info.overrides),
+        "settings": dict(info.settings),
+        "versions": dict(info.versions),
+    }
+
+
+def _view(name: str) -> View:
+    for views in PAGES.values():
+        for view in views:
+            if view.name == name:
+                return view
+    raise RunNotFoundError(f"no view {name[:80]!r}")
+
+
+def _part(query: QueryParams, view: View) -> Page:
+    return Page(_number(query, f"{view.name}.offset") or 0, query.get(f"{view.name}.sort", ""))
+
+
+def _number(query: QueryParams, name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > 15:
+        raise QueryError(f"{name} is {text[:40]!r}, which is no number from 0")
+    return int(text)

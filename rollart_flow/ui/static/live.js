@@ -1,0 +1,25 @@
+// Follow a run that grows: ask for the number of its newest row, and show the page again on a new one.
+
+import { get, part } from "./api.js";
+
+const EVERY_MS = 2000;
+let timer = null;
+
+export function follow(page, refresh) {
+  clearTimeout(timer);
+  if (page.at !== null || !page.route.run || page.data.status !== "running") return;
+  timer = setTimeout(async () => {
+    if (document.hidden) return follow(page, refresh); // nobody looks
+    try {
+      const now = await get(`run/${part(page.route.run)}/now`);
+      if (now.cut !== page.data.cut || now.status !== page.data.status) return refresh();
+    } catch {
+      // The server may come back; the page stays as it is.
+    }
+    follow(page, refresh);
+  }, EVERY_MS);
+}
+
+export function unfollow() {
+  clearTimeout(timer);
+}

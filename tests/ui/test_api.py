@@ -1,0 +1,137 @@
+"""The answers of the server: rows of views of one moment, values that browsers can hold, errors."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from starlette.testclient import TestClient
+
+from rollart_flow.store import open_run
+from rollart_flow.ui.app import STATIC, ui_app
+from rollart_flow.ui.catalog import RunCatalog
+from rollart_flow.ui.guard import Admission
+from rollart_flow.views.pages import PAGES
+from tests.runs import small_run
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = Path(tmp_path_factory.mktemp("api"))
+    small_run(folder)
+    return folder
+
+
+@pytest.fixture
+def client(store: Path) -> TestClient:
+    app = ui_app(RunCatalog(store=str(store)), Admission.at("127.0.0.1", None))
+    return TestClient(app, base_url="http://localhost")
+
+
+def rows(answer: dict[str, Any], view: str) -> list[dict[str, Any]]:
+    """Rows of a view of an answer by column."""
+    found = answer["views"][view]
+    names = [column["name"] for column in found["columns"]]
+    return [dict(zip(names, row, strict=True)) for row in found["rows"]]
+
+
+def test_runs_have_the_figures_of_their_steps(client: TestClient) -> None:
+    (run,) = client.get("/api/runs").json()["runs"]
+    assert (run["name"], run["status"], run["steps"], run["trained"]) == (
+        "small",
+        "finished",
+        4,
+        32,
+    )
+
+
+def test_a_damaged_run_is_listed_with_its_error(client: TestClient, store: Path) -> None:
+    (store / "torn").mkdir()
+    (store / "torn" / "run.json").write_text("{")
+    try:
+        found = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
+    finally:
+        (store / "torn" / "run.json").unlink()
+    assert found["torn"]["status"] == "damaged"
+    assert "torn" in found["torn"]["error"]
+    assert found["small"]["steps"] == 4
+
+
+def test_a_page_shows_queries_that_give_its_rows(client: TestClient, store: Path) -> None:
+    answer = client.get("/api/run/small/page/overview").json()
+    run = open_run(str(store / "small"))
+    for name, view in answer["views"].items():
+        assert run.sql(view["query"]).height == len(view["rows"]), name
+    assert [row["step"] for row in rows(answer, "overview.steps")] == [1, 2, 3, 4]
+
+
+def test_an_earlier_moment_has_the_rows_up_to_it(client: TestClient, store: Path) -> None:
+    cut = open_run(str(store / "small")).snapshot().seq_of_step(2)
+    answer = client.get(f"/api/run/small/page/overview?at={cut}").json()
+    assert answer["cut"] == cut < answer["newest"]
+    assert [row["step"] for row in rows(answer, "overview.steps")] == [1, 2]
+
+
+def test_the_order_of_one_view_is_asked_for_by_its_name(client: TestClient) -> None:
+    address = "/api/run/small/page/overview?overview.steps.sort=-step&views=overview.steps"
+    answer = client.get(address).json()
+    assert list(answer["views"]) == ["overview.steps"]
+    assert [row["step"] for row in rows(answer, "overview.steps")] == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        ("run/nope", 404, "nope"),
+        ("run/..%2f..%2fetc", 404, "nothing at this address"),
+        ("run/small/page/nope", 404, "there are"),
+        ("run/small/page/overview?at=-1", 400, "at is '-1'"),
+        ("run/small/page/overview?overview.steps.offset=x", 400, "no number"),
+        ("run/small/page/overview?overview.steps.sort=x", 400, "no column 'x'"),
+        ("run/small/page/found", 400, "text has no value"),
+        ("run/small/cell?view=nope&column=x", 404, "no view"),
+        ("nope", 404, "nothing at this address"),
+    ],
+)
+def test_a_wrong_address_is_answered_by_one_line(
+    client: TestClient, address: str, status: int, said: str
+) -> None:
+    answer = client.get(f"/api/{address}")
+    assert answer.status_code == status
+    assert said in answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
+
+
+def test_now_tells_the_newest_row(client: TestClient, store: Path) -> None:
+    newest = open_run(str(store / "small")).snapshot().seq
+    assert client.get("/api/run/small/now").json() == {"cut": newest, "status": "finished"}
+
+
+def test_every_view_of_every_page_can_be_read_of_an_empty_run(tmp_path: Path) -> None:
+    small_run(tmp_path, "empty", steps=0)
+    app = ui_app(RunCatalog([str(tmp_path / "empty")]), Admission.at("127.0.0.1", None))
+    known = {"text": "x", "step": 1, "group": "g", "trajectory": "t"}
+    with TestClient(app, base_url="http://localhost") as client:
+        for page in PAGES:
+            answer = client.get(f"/api/run/empty/page/{page}", params=known)
+            assert answer.status_code == 200, answer.text
+
+
+def test_the_whole_interface_is_small_and_names_no_other_server() -> None:
+    files = [path for path in STATIC.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 300_000
+    for path in files:
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text, path
+        assert "https://" not in text, path
+        assert "innerHTML" not in text, path
+        assert "<script>" not in text, path
+        assert "style=" not in text, path
+
+
+def test_numbers_that_a_browser_cannot_hold_are_texts() -> None:
+    from rollart_flow.ui.encoding import encode_value
+
+    values = pl.DataFrame({"a": [float("nan"), float("inf")], "b": [2**53 + 1, -1]})
+    assert [encode_value(value) for value in values["a"]] == ["nan", "inf"]
+    assert [encode_value(value) for value in values["b"]] == [str(2**53 + 1), -1]
