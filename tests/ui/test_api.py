@@ -110,7 +110,7 @@ def test_now_tells_the_newest_row(client: TestClient, store: Path) -> None:
 def test_every_view_of_every_page_can_be_read_of_an_empty_run(tmp_path: Path) -> None:
     small_run(tmp_path, "empty", steps=0)
     app = ui_app(RunCatalog([str(tmp_path / "empty")]), Admission.at("127.0.0.1", None))
-    known = {"text": "x", "step": 1, "group": "g", "trajectory": "t"}
+    known = {"text": "x", "step": "1", "group": "g", "trajectory": "t"}
     with TestClient(app, base_url="http://localhost") as client:
         for page in PAGES:
             answer = client.get(f"/api/run/empty/page/{page}", params=known)
