@@ -11,14 +11,14 @@ from starlette.types import ASGIApp
 
 from rollart_flow.ui.api import UiApi
 from rollart_flow.ui.catalog import RunCatalog
-from rollart_flow.ui.guard import LOGIN, Admission, UiGuard, refusal
+from rollart_flow.ui.guard import LOGIN, Readers, UiGuard, refusal
 
 STATIC = Path(__file__).parent / "static"
 PAGES = ("/runs", "/compare", "/run/{run}", "/run/{run}/{rest:path}")
 """Addresses of pages; all of them are one file, whose script shows what the address says."""
 
 
-def ui_app(catalog: RunCatalog, admission: Admission) -> ASGIApp:
+def ui_app(catalog: RunCatalog, admission: Readers) -> ASGIApp:
     """Return the application.
 
     Args:

@@ -52,7 +52,7 @@ _SAME_SITE = (None, "same-origin", "none")
 
 
 @dataclass(frozen=True)
-class Admission:
+class Readers:
     """Who may read.
 
     `cookie` is derived from a random key of this process, so that the token is in no browser's
@@ -69,7 +69,7 @@ class Admission:
     """Value of the cookie that a browser gets for the token."""
 
     @classmethod
-    def at(cls, host: str, token: str | None, names: Collection[str] = ()) -> "Admission":
+    def at(cls, host: str, token: str | None, names: Collection[str] = ()) -> "Readers":
         """Return the rules of a server that listens on an address."""
         known = frozenset({"localhost", host.lower(), *(name.lower() for name in names)})
         return cls(is_loopback(host.lower()), known, token)
@@ -89,7 +89,7 @@ class Admission:
 class UiGuard:
     """Middleware of ASGI that admits requests and adds headers to every answer."""
 
-    def __init__(self, app: ASGIApp, admission: Admission) -> None:
+    def __init__(self, app: ASGIApp, admission: Readers) -> None:
         self._app, self._admission = app, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

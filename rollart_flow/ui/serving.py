@@ -13,7 +13,7 @@ from rollart_flow.request_hosts import is_loopback
 from rollart_flow.secret import Secret
 from rollart_flow.ui.app import ui_app
 from rollart_flow.ui.catalog import RunCatalog
-from rollart_flow.ui.guard import Admission
+from rollart_flow.ui.guard import Readers
 
 
 def serve_ui(
@@ -48,7 +48,7 @@ def serve_ui(
     if token is None and not without_token and not is_loopback(host.lower()):
         made = secrets.token_urlsafe(32)
     wanted = token.reveal() if token is not None else made
-    app = ui_app(catalog, Admission.at(host, wanted, names))
+    app = ui_app(catalog, Readers.at(host, wanted, names))
     server = uvicorn_for(app)
     with _listener(host, port) as listener:
         shown = f"[{host}]" if ":" in host else host

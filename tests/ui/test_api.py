@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from rollart_flow.store import open_run
 from rollart_flow.ui.app import STATIC, ui_app
 from rollart_flow.ui.catalog import RunCatalog
-from rollart_flow.ui.guard import Admission
+from rollart_flow.ui.guard import Readers
 from rollart_flow.views.pages import PAGES
 from tests.runs import small_run
 
@@ -24,7 +24,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def client(store: Path) -> TestClient:
-    app = ui_app(RunCatalog(store=str(store)), Admission.at("127.0.0.1", None))
+    app = ui_app(RunCatalog(store=str(store)), Readers.at("127.0.0.1", None))
     return TestClient(app, base_url="http://localhost")
 
 
@@ -109,7 +109,7 @@ def test_now_tells_the_newest_row(client: TestClient, store: Path) -> None:
 
 def test_every_view_of_every_page_can_be_read_of_an_empty_run(tmp_path: Path) -> None:
     small_run(tmp_path, "empty", steps=0)
-    app = ui_app(RunCatalog([str(tmp_path / "empty")]), Admission.at("127.0.0.1", None))
+    app = ui_app(RunCatalog([str(tmp_path / "empty")]), Readers.at("127.0.0.1", None))
     known = {"text": "x", "step": "1", "group": "g", "trajectory": "t"}
     with TestClient(app, base_url="http://localhost") as client:
         for page in PAGES:

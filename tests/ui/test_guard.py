@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from rollart_flow.ui.app import ui_app
 from rollart_flow.ui.catalog import RunCatalog
-from rollart_flow.ui.guard import Admission
+from rollart_flow.ui.guard import Readers
 from tests.runs import small_run
 
 TOKEN = "a-token-of-a-test"
@@ -21,18 +21,18 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> RunCatalog:
     return RunCatalog(store=str(folder))
 
 
-def client(catalog: RunCatalog, admission: Admission, base: str = HERE) -> TestClient:
+def client(catalog: RunCatalog, admission: Readers, base: str = HERE) -> TestClient:
     return TestClient(ui_app(catalog, admission), base_url=base, follow_redirects=False)
 
 
 @pytest.fixture
 def local(catalog: RunCatalog) -> TestClient:
-    return client(catalog, Admission.at("127.0.0.1", None))
+    return client(catalog, Readers.at("127.0.0.1", None))
 
 
 @pytest.fixture
 def remote(catalog: RunCatalog) -> TestClient:
-    return client(catalog, Admission.at("0.0.0.0", TOKEN, ["box.example"]), "http://10.0.0.7:8000")
+    return client(catalog, Readers.at("0.0.0.0", TOKEN, ["box.example"]), "http://10.0.0.7:8000")
 
 
 def test_this_machine_reads_without_a_token(local: TestClient) -> None:
@@ -129,6 +129,6 @@ def test_beyond_this_machine_known_names_are_admitted(
 
 
 def test_the_settings_of_the_guard_show_no_token() -> None:
-    admission = Admission.at("0.0.0.0", TOKEN)
+    admission = Readers.at("0.0.0.0", TOKEN)
     assert TOKEN not in repr(admission)
     assert admission.cookie not in repr(admission)
