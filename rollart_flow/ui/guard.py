@@ -96,7 +96,6 @@ class UiGuard:
         """Answer one request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-        if scope["type"] != "http":
             return
 
         async def guarded(message: Message) -> None:
