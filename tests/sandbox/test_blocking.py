@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from rollart_flow.sandbox.base import SandboxLimits, SandboxSpec
 from rollart_flow.sandbox.blocking import BlockingSandbox
 from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.types import Split, Task
+from tests.descriptors import left_open, open_descriptors
 from tests.sandbox.probes import SMALL
 
 pytestmark = pytest.mark.skipif(bool(VARIANT.problem()), reason=VARIANT.problem())
@@ -123,7 +123,7 @@ def test_boxes_that_an_environment_in_a_thread_left_open_end_with_it(command: st
         await asyncio.to_thread(thread.join, 20)
         assert not thread.is_alive()
 
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     asyncio.run(test())
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert not left_open(before)
     gc.collect()  # a socket that nobody has closed would warn

@@ -25,6 +25,7 @@ from rollart_flow.sandbox.bubblewrap import launch
 from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.sandbox.images.tree import NOBODY
 from rollart_flow.sandbox.registry import create_sandbox
+from tests.descriptors import left_open, open_descriptors
 from tests.sandbox.conformance import SandboxConformance
 from tests.sandbox.hostile import TRIALS, host_processes, run
 
@@ -110,28 +111,22 @@ def test_a_box_ends_with_a_holder_that_is_killed() -> None:
         assert ended.poll(10_000), "the box lives on"
 
 
-def descriptors() -> int:
-    """Return how many descriptors are open, without those of garbage, also of other tests."""
-    gc.collect()
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_many_commands_leave_no_descriptor_behind() -> None:
     async def test() -> None:
         box = await create_sandbox()
         await box.exec("true")
-        before = descriptors()
+        before = open_descriptors()
         for _ in range(30):
             await asyncio.gather(*(box.exec(["true"]) for _ in range(3)))
         await box.write("file", b"x")
         await box.read("file")
-        assert descriptors() < before + 30  # threads of other tests may open some
+        assert len(left_open(before)) < 30  # threads of other tests may open some
         await box.close()
 
-    before = descriptors()
+    before = open_descriptors()
     for _ in range(5):
         asyncio.run(test())
-    assert descriptors() < before + 5
+    assert len(left_open(before)) < 5
 
 
 def test_an_image_is_the_root_file_system(tmp_path: Path) -> None:
@@ -217,12 +212,12 @@ def test_a_box_that_fails_while_it_starts_leaves_nothing(
         raise FailedHereError("no more of these")
 
     async def test() -> None:
-        before = sorted(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         with monkeypatch.context() as patched:
             patched.setattr(failing, fail)
             with pytest.raises(SandboxError, match="can be started: no more of these"):
                 await create_sandbox()
-        assert sorted(os.listdir("/proc/self/fd")) == before
+        assert not left_open(before)
         gc.collect()  # a socket that nobody has closed would warn
 
     groups = cgroups()

@@ -28,6 +28,7 @@ from rollart_flow.sandbox.containers.command_line import run_arguments
 from rollart_flow.sandbox.containers.launch import Container, _listening
 from rollart_flow.sandbox.containers.variant import DOCKER, PODMAN, ContainerVariant
 from rollart_flow.sandbox.registry import create_sandbox
+from tests.descriptors import left_open, open_descriptors
 from tests.sandbox import daemons
 from tests.sandbox.conformance import SandboxConformance
 from tests.sandbox.hostile import TRIALS, host_processes, run
@@ -138,12 +139,12 @@ def test_nothing_is_left_of_boxes(variant: str, monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(asyncio.CancelledError):
             await creating
 
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     asyncio.run(test())
     assert containers(variant) == []
     assert made
     assert not any(map(os.path.exists, made))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not left_open(before)
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -153,7 +154,7 @@ def test_a_creation_that_is_cancelled_while_the_agent_connects_leaves_no_socket(
     async def test() -> None:
         container = Container(Client("none", ""), "name")
         with _listening(tmp_path / "socket") as listening:
-            before = sorted(os.listdir("/proc/self/fd"))
+            before = open_descriptors()
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
                 connecting = asyncio.create_task(container._connected(listening))
                 await asyncio.sleep(0)
@@ -163,7 +164,7 @@ def test_a_creation_that_is_cancelled_while_the_agent_connects_leaves_no_socket(
                 connecting.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await connecting
-            assert sorted(os.listdir("/proc/self/fd")) == before
+            assert not left_open(before)
         gc.collect()  # a socket that nobody has closed would warn
 
     asyncio.run(test())

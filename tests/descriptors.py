@@ -1,0 +1,21 @@
+"""Which files and sockets this process has open, for tests that nothing is left open."""
+
+import gc
+import os
+
+
+def open_descriptors() -> set[tuple[int, str]]:
+    """Return (number, file) of each open descriptor, without those of garbage of any test."""
+    gc.collect()
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.add((int(number), os.readlink(f"/proc/self/fd/{number}")))
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return found
+
+
+def left_open(before: set[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Return what is open now and was not before; others of earlier tests may have been closed."""
+    return open_descriptors() - before
