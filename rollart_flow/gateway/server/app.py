@@ -23,11 +23,13 @@ from rollart_flow.gateway.server.requests import (
 from rollart_flow.gateway.server.sending import ClientLeftError, ResponseSender
 from rollart_flow.gateway.server.streaming import AnswerStream, AnswerWait
 from rollart_flow.gateway.wires.base import JSON_HEADERS, ProviderWire, WireReply, refusal_headers
+from rollart_flow.gateway.wires.bodies import BodyReader
 from rollart_flow.gateway.wires.events import json_bytes
 from rollart_flow.gateway.wires.registry import Operation, Route, find_route, presented_key
 
 PARSED_IN_LOOP_BYTES = 128 << 10
-"""Longest body that is parsed in the event loop, which takes about a millisecond."""
+"""Longest body that is parsed in the event loop, which takes about a millisecond; without what its
+session has read before."""
 
 _FAILED = CallRefusedError(Refusal.ENGINE, "the gateway failed to answer this request")
 
@@ -93,18 +95,20 @@ class GatewayApp:
                 await sender.json(wire.model(route.model))
             case Operation.COUNT | Operation.ANSWER:
                 with RequestBody(request, keyed.budget, self._longest_body_bytes) as body:
-                    call = await self._parse(request, await body.read(), wire)
+                    call = await self._parse(
+                        request, wire.reader(await body.read(), keyed.known), wire
+                    )
                     if route.operation is Operation.ANSWER:
                         await self._call(session, call, request, wire, sender)
                         return
                     self._counters.counts += 1
                     await sender.json(wire.count(await session.count(call)))
 
-    async def _parse(self, request: Request, body: bytes, wire: ProviderWire) -> ModelCall:
+    async def _parse(self, request: Request, body: BodyReader, wire: ProviderWire) -> ModelCall:
         """Return the call that a request is."""
         created = int(time.time())
         target, headers = _target(request.scope), request.headers
-        if len(body) <= PARSED_IN_LOOP_BYTES:
+        if body.unread <= PARSED_IN_LOOP_BYTES:
             call = wire.parse(target, headers, body)
         else:
             call = await asyncio.to_thread(wire.parse, target, headers, body)

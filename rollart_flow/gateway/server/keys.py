@@ -15,6 +15,7 @@ from rollart_flow.control.loop.bounded_dict import BoundedDict
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, ModelCall, Refusal
 from rollart_flow.gateway.core.exchange import Exchange
 from rollart_flow.gateway.server.requests import LONGEST_BODY_BYTES, SESSION_BYTES, BodyBudget
+from rollart_flow.gateway.wires.bodies import KnownBodies
 
 _KEY_BYTES = 32
 _PREFIX_BYTES = 8
@@ -45,6 +46,8 @@ class KeyedSession:
     """SHA-256 of the key."""
     session: Answering
     budget: BodyBudget
+    known: KnownBodies
+    """What was read of the session's bodies; gone when the key is closed."""
 
 
 class KeyRing:
@@ -71,7 +74,7 @@ class KeyRing:
         ):
             pass
         budget = BodyBudget(self._at_once_bytes, self._session_bytes)
-        self._entries[digest[:_PREFIX_BYTES]] = KeyedSession(digest, session, budget)
+        self._entries[digest[:_PREFIX_BYTES]] = KeyedSession(digest, session, budget, KnownBodies())
         return key
 
     def close(self, key: str) -> Answering | None:

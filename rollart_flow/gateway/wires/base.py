@@ -8,7 +8,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, ClassVar
 
 from rollart_flow.gateway.core.calls import (
@@ -18,6 +17,7 @@ from rollart_flow.gateway.core.calls import (
     ModelCall,
     Refusal,
 )
+from rollart_flow.gateway.wires.bodies import BodyReader, KnownBodies
 from rollart_flow.gateway.wires.events import json_bytes
 from rollart_flow.gateway.wires.reading import refuse
 from rollart_flow.text import one_line
@@ -78,27 +78,48 @@ class ProviderWire(ABC):
     """Pattern of the paths of calls, without what stands before them, such as `/v1`."""
     count_path: ClassVar[str] = ""
     """Pattern of the paths of requests to count; empty for a wire that has none."""
+    history: ClassVar[str] = ""
+    """Name of the field of a request whose elements are the conversation, if the wire reads it by
+    `BodyReader.history`, so that elements that were read are not read again; empty otherwise."""
 
-    def parse(self, target: str, headers: Mapping[str, str], body: bytes) -> ModelCall:
+    def reader(self, body: bytes, known: KnownBodies | None = None) -> BodyReader:
+        """Return the reader of a body, without what a session knows of it.
+
+        Args:
+            body: the body.
+            known: the last bodies of the session; None: the whole body is read.
+        """
+        if known is None:
+            return BodyReader(body)
+        return known.reader(self.name, self.history, body)
+
+    def parse(self, target: str, headers: Mapping[str, str], body: bytes | BodyReader) -> ModelCall:
         """Return the call that a request is, also a request to count.
 
         Args:
             target: path and query of the request.
             headers: headers of the request.
-            body: its body.
+            body: its body, or the reader of it.
 
         Raises:
             CallRefusedError: the request cannot be read, or asks for what would change the
                 policy's distribution; the message names the field.
         """
+        reader = self.reader(body) if isinstance(body, bytes) else body
         try:
-            fields = self.read(target, body)
+            try:
+                fields = self.read(target, reader)
+            except (CallRefusedError, RecursionError):
+                whole = reader.whole()
+                if whole is None:
+                    raise
+                reader, fields = whole, self.read(target, whole)
         except RecursionError:
             refuse("the body is nested too deeply")
-        return ModelCall(wire=self.name, **fields, **_marks(target, headers, body))
+        return ModelCall(wire=self.name, **fields, **_marks(target, headers, reader))
 
     @abstractmethod
-    def read(self, target: str, body: bytes) -> JsonObject:
+    def read(self, target: str, body: BodyReader) -> JsonObject:
         """Return the fields of `ModelCall` that a request gives, by name; see `parse`."""
 
     @abstractmethod
@@ -162,7 +183,7 @@ def refusal_headers(refusal: Refusal) -> Mapping[str, str]:
     return {**JSON_HEADERS, "x-should-retry": "false"}
 
 
-def _marks(target: str, headers: Mapping[str, str], body: bytes) -> JsonObject:
+def _marks(target: str, headers: Mapping[str, str], body: BodyReader) -> JsonObject:
     """Return the fields of `ModelCall` that are the same on every wire.
 
     The digest is that of the path without its query, which may hold a key.
@@ -172,7 +193,7 @@ def _marks(target: str, headers: Mapping[str, str], body: bytes) -> JsonObject:
     retries = lower.get("x-stainless-retry-count", "")
     session = next((lower[name] for name in _SESSION_HEADERS if lower.get(name)), "")
     return {
-        "digest": sha256(path.encode("utf-8", "replace") + b"\n" + body).hexdigest(),
+        "digest": body.digest(path),
         "retry": retries.isdecimal() and int(retries) > 0,
         "client": one_line(lower.get("user-agent", ""), _LONGEST_NAME),
         "lineage": one_line(session, _LONGEST_NAME),

@@ -10,6 +10,7 @@ from rollart_flow.gateway.wires.base import (
     end_reason,
     server_sent,
 )
+from rollart_flow.gateway.wires.bodies import BodyReader
 from rollart_flow.gateway.wires.chat_request import read_chat
 from rollart_flow.gateway.wires.events import (
     BlockEnds,
@@ -31,8 +32,9 @@ class ChatWire(ProviderWire):
 
     name = "chat"
     answer_path = "/chat/completions"
+    history = "messages"
 
-    def read(self, target: str, body: bytes) -> JsonObject:
+    def read(self, target: str, body: BodyReader) -> JsonObject:
         return read_chat(body)
 
     def answer(self, answer: ModelAnswer, call: ModelCall) -> JsonObject:

@@ -1,10 +1,16 @@
 """Requests for chat completions become the fields of `ModelCall`."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self, cast
 
-from rollart_flow.gateway.wires.conversation import ConversationBuilder, call_from, image_of_url
-from rollart_flow.gateway.wires.reading import Fields, read_body, read_object
+from rollart_flow.gateway.wires.bodies import BodyReader
+from rollart_flow.gateway.wires.conversation import (
+    ConversationBuilder,
+    HistoryPlace,
+    call_from,
+    image_of_url,
+)
+from rollart_flow.gateway.wires.reading import Fields, read_object
 from rollart_flow.gateway.wires.settings import (
     CHANGES_DISTRIBUTION,
     check_hosted,
@@ -31,22 +37,36 @@ _WITHHELD = ("web_search", "web_search_preview", "image_generation")
 _THINKING = ("reasoning_content", "reasoning")
 
 
-def read_chat(body: bytes) -> dict[str, Any]:
+class _ChatHistory(ConversationBuilder):
+    """A conversation with the name under which its last thinking comes, if any does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thinking: str | None = None
+
+    def place(self) -> HistoryPlace:
+        return (*super().place(), self.thinking)
+
+    def at(self, place: HistoryPlace) -> Self:
+        made = super().at(place)
+        made.thinking = cast("str | None", place[-1])
+        return made
+
+
+def read_chat(body: BodyReader) -> dict[str, Any]:
     """Return the fields of a call.
 
     Raises:
         CallRefusedError: the request cannot be read, or asks for what is not here.
     """
     dropped: set[str] = set()
-    with read_body(body, dropped) as fields:
+    with body.fields(dropped) as fields:
         refuse_given(fields, _REFUSED)
         refuse_several(fields, "n")
         refuse_format(fields, "response_format", "response_format")
         tools = _tools(fields)
-        history = ConversationBuilder()
-        thinking = None
-        for message in fields.children("messages"):
-            thinking = _message(message, history) or thinking
+        history = body.history(fields, "messages", _ChatHistory, _message)
+        thinking = history.thinking
         reply: dict[str, object] = {} if thinking is None else {"thinking": thinking}
         if (options := fields.child("stream_options")) is not None:
             with options:
@@ -62,7 +82,7 @@ def read_chat(body: bytes) -> dict[str, Any]:
             "stream": fields.flag("stream"),
             "reply": reply,
         }
-    return found | {"dropped": tuple(sorted(dropped))}
+    return found | {"dropped": history.dropped(dropped)}
 
 
 def _may_call(fields: Fields) -> bool:
@@ -92,8 +112,7 @@ def _tools(fields: Fields) -> list[Tool]:
     return found
 
 
-def _message(message: Fields, history: ConversationBuilder) -> str | None:
-    """Add a message; return the name under which it has its thinking, if it has any."""
+def _message(message: Fields, history: _ChatHistory) -> None:
     role = message.one_of("role", ("system", "developer", "user", "assistant", "tool"))
     parts = [*_parts(message)]
     if role == "tool":
@@ -105,10 +124,9 @@ def _message(message: Fields, history: ConversationBuilder) -> str | None:
         key = next((name for name, text in found.items() if text), None)
         calls = tuple(_call(call) for call in message.children("tool_calls"))
         history.assistant(Action(_text(message, parts), found[key] if key else None, calls))
-        return key
+        history.thinking = key or history.thinking
     else:
         history.system(_text(message, parts))
-    return None
 
 
 def _text(message: Fields, parts: list[Part]) -> str:

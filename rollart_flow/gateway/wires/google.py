@@ -20,6 +20,7 @@ from rollart_flow.gateway.wires.base import (
     end_reason,
     server_sent,
 )
+from rollart_flow.gateway.wires.bodies import BodyReader
 from rollart_flow.gateway.wires.events import (
     NO_CONTENT,
     AnswerBlock,
@@ -52,8 +53,9 @@ class GoogleWire(ProviderWire):
     name = "google"
     answer_path = r"/models/.+:(?:g|streamG)enerateContent"
     count_path = r"/models/.+:countTokens"
+    history = "contents"
 
-    def read(self, target: str, body: bytes) -> JsonObject:
+    def read(self, target: str, body: BodyReader) -> JsonObject:
         return read_google(target, body)
 
     def answer(self, answer: ModelAnswer, call: ModelCall) -> JsonObject:

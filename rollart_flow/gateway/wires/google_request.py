@@ -4,14 +4,20 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, cast
 from urllib.parse import parse_qs, unquote
 
-from rollart_flow.gateway.wires.conversation import ConversationBuilder, call_from, image_of_base64
+from rollart_flow.gateway.wires.bodies import BodyReader
+from rollart_flow.gateway.wires.conversation import (
+    ConversationBuilder,
+    HistoryPlace,
+    call_from,
+    image_of_base64,
+)
 from rollart_flow.gateway.wires.events import NO_CONTENT, compact_json
 from rollart_flow.gateway.wires.google_tools import may_call, read_tools
-from rollart_flow.gateway.wires.reading import Fields, camel_case, read_body, refuse
+from rollart_flow.gateway.wires.reading import Fields, camel_case, refuse
 from rollart_flow.gateway.wires.settings import (
     CHANGES_DISTRIBUTION,
     refuse_given,
@@ -29,7 +35,7 @@ _RESULT_KEYS = ("output", "result")
 """Keys under which clients have the text of a tool."""
 
 
-def read_google(target: str, body: bytes) -> dict[str, Any]:
+def read_google(target: str, body: BodyReader) -> dict[str, Any]:
     """Return the fields of a call.
 
     Args:
@@ -45,16 +51,16 @@ def read_google(target: str, body: bytes) -> dict[str, Any]:
         refuse(f"{path} names no model and method")
     stream = named[2] == "streamGenerateContent"
     dropped: set[str] = set()
-    with read_body(body, dropped, camel=True) as given:
+    with body.fields(dropped, camel=True) as given:
         inner = given.child("generateContentRequest")
         with inner or given as fields:
-            found = _call(fields)
+            found, history = _call(fields, body)
     reply = {"array": True} if stream and parse_qs(query).get("alt") != ["sse"] else {}
     return found | {
         "model": unquote(named[1]),
         "stream": stream,
         "reply": reply,
-        "dropped": tuple(sorted(dropped)),
+        "dropped": history.dropped(dropped),
     }
 
 
@@ -72,20 +78,13 @@ def _unpacked(signature: str) -> str:
         return signature
 
 
-def _call(fields: Fields) -> dict[str, Any]:
+def _call(fields: Fields, body: BodyReader) -> tuple[dict[str, Any], "_Turns"]:
     if "cachedContent" in fields:
         fields.unsupported("cachedContent", "names content of the provider; send all of it")
     fields.text("model")
-    history = _Turns()
-    instruction = fields.raw("systemInstruction")
-    if isinstance(instruction, str):
-        history.system(instruction)
-    elif (content := fields.child("systemInstruction")) is not None:
-        with content:
-            content.text("role")
-            history.system("".join(part.need("text") for part in content.children("parts")))
-    for content in fields.children("contents"):
-        _content(content, history)
+    opening = _opening(fields)
+    history = body.history(fields, "contents", _Turns, _content)
+    history.open(opening)
     history.end_answer()
     tools = read_tools(fields)
     found = {
@@ -94,7 +93,19 @@ def _call(fields: Fields) -> dict[str, Any]:
         "tools": tuple(tools) if may_call(fields) else (),
     }
     config = fields.child("generationConfig")
-    return found | ({} if config is None else _settings(config))
+    return found | ({} if config is None else _settings(config)), history
+
+
+def _opening(fields: Fields) -> str:
+    instruction = fields.raw("systemInstruction")
+    if isinstance(instruction, str):
+        return instruction
+    content = fields.child("systemInstruction")
+    if content is None:
+        return ""
+    with content:
+        content.text("role")
+        return "".join(part.need("text") for part in content.children("parts"))
 
 
 def _settings(config: Fields) -> dict[str, Any]:
@@ -121,6 +132,10 @@ class _Said:
     calls: list[ToolCall] = field(default_factory=list)
     echoes: list[str] = field(default_factory=list)
 
+    def copy(self) -> "_Said":
+        """Return the same answer, to which parts can be added."""
+        return replace(self, calls=[*self.calls], echoes=[*self.echoes])
+
 
 class _Turns(ConversationBuilder):
     """A conversation whose answers may come as several contents, and whose calls may lack ids."""
@@ -130,6 +145,17 @@ class _Turns(ConversationBuilder):
         self._said = _Said()
         self._open: dict[str, list[str]] = {}
         self._unnamed = 0
+
+    def place(self) -> HistoryPlace:
+        return (*super().place(), self._said.copy(), _waiting(self._open), self._unnamed)
+
+    def at(self, place: HistoryPlace) -> Self:
+        made = super().at(place)
+        said, opened, unnamed = place[-3:]
+        made._said = cast("_Said", said).copy()
+        made._open = _waiting(cast("dict[str, list[str]]", opened))
+        made._unnamed = cast("int", unnamed)
+        return made
 
     def said(self, stage: int, part: Fields) -> _Said:
         """Return the answer that a part belongs to: a new one where the order begins again."""
@@ -161,6 +187,11 @@ class _Turns(ConversationBuilder):
             call_id = call_id or waiting[0]
             waiting.remove(call_id)
         return call_id or ""
+
+
+def _waiting(opened: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the calls that have no result yet, by name."""
+    return {name: [*call_ids] for name, call_ids in opened.items() if call_ids}
 
 
 def _content(content: Fields, history: _Turns) -> None:

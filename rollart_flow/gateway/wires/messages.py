@@ -10,6 +10,7 @@ from rollart_flow.gateway.wires.base import (
     end_reason,
     server_sent,
 )
+from rollart_flow.gateway.wires.bodies import BodyReader
 from rollart_flow.gateway.wires.events import (
     AnswerBlock,
     BlockBegins,
@@ -37,8 +38,9 @@ class MessagesWire(ProviderWire):
     name = "messages"
     answer_path = "/messages"
     count_path = "/messages/count_tokens"
+    history = "messages"
 
-    def read(self, target: str, body: bytes) -> JsonObject:
+    def read(self, target: str, body: BodyReader) -> JsonObject:
         counts = target.partition("?")[0].rstrip("/").endswith("/count_tokens")
         return read_messages(body, counts=counts)
 

@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
+from rollart_flow.gateway.wires.bodies import BodyReader
 from rollart_flow.gateway.wires.conversation import (
     ConversationBuilder,
+    HistoryPlace,
     call_from,
     image_of_base64,
     image_of_url,
 )
 from rollart_flow.gateway.wires.events import NO_CONTENT
-from rollart_flow.gateway.wires.reading import Fields, read_body
+from rollart_flow.gateway.wires.reading import Fields
 from rollart_flow.gateway.wires.settings import (
     CHANGES_DISTRIBUTION,
     check_hosted,
@@ -30,7 +32,23 @@ _BILLING = "x-anthropic-billing-header"
 _COUNTDOWN = re.compile(r"<total_tokens>[^<\n]{0,40}tokens left(?:</total_tokens>)?")
 
 
-def read_messages(body: bytes, *, counts: bool) -> dict[str, Any]:
+class _MessagesHistory(ConversationBuilder):
+    """A conversation with the role of its last message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.role = ""
+
+    def place(self) -> HistoryPlace:
+        return (*super().place(), self.role)
+
+    def at(self, place: HistoryPlace) -> Self:
+        made = super().at(place)
+        made.role = str(place[-1])
+        return made
+
+
+def read_messages(body: BodyReader, *, counts: bool) -> dict[str, Any]:
     """Return the fields of a call.
 
     Args:
@@ -41,14 +59,12 @@ def read_messages(body: bytes, *, counts: bool) -> dict[str, Any]:
         CallRefusedError: the request cannot be read, or asks for what is not here.
     """
     dropped: set[str] = set()
-    with read_body(body, dropped) as fields:
+    with body.fields(dropped) as fields:
         refuse_given(fields, _REFUSED)
-        history = ConversationBuilder()
-        history.system("\n\n".join(_system(fields, dropped)))
-        role = ""
-        for message in fields.children("messages"):
-            role = _message(message, history)
-        if role == "assistant" and not counts:
+        opening = "\n\n".join(_system(fields, dropped))
+        history = body.history(fields, "messages", _MessagesHistory, _message)
+        history.open(opening)
+        if history.role == "assistant" and not counts:
             fields.unsupported("messages", "ends with the assistant: an answer is not prefilled")
         tools = _tools(fields)
         found = {
@@ -60,7 +76,7 @@ def read_messages(body: bytes, *, counts: bool) -> dict[str, Any]:
             "sampling": _sampling(fields),
             "stream": fields.flag("stream"),
         }
-    return found | {"dropped": tuple(sorted(dropped))}
+    return found | {"dropped": history.dropped(dropped)}
 
 
 def _sampling(fields: Fields) -> dict[str, Any]:
@@ -123,8 +139,7 @@ def _text(block: Fields) -> str:
     return block.need("text")
 
 
-def _message(message: Fields, history: ConversationBuilder) -> str:
-    """Add a message, and return its role."""
+def _message(message: Fields, history: _MessagesHistory) -> None:
     role = message.one_of("role", ("user", "assistant", "system"))
     blocks = _blocks(message)
     if role == "assistant":
@@ -133,7 +148,7 @@ def _message(message: Fields, history: ConversationBuilder) -> str:
         history.system("\n\n".join(_text(block) for block in blocks))
     else:
         _user(blocks, history)
-    return role
+    history.role = role
 
 
 def _blocks(holder: Fields) -> Iterator[Fields]:

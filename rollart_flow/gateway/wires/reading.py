@@ -25,22 +25,16 @@ def refuse(message: str, refusal: Refusal = Refusal.INVALID) -> NoReturn:
     raise CallRefusedError(refusal, one_line(message))
 
 
-def read_body(body: bytes, dropped: set[str], *, camel: bool = False) -> "Fields":
-    """Return the object that a body is.
-
-    Args:
-        body: the request's body.
-        dropped: gets the names of the fields that have no effect.
-        camel: whether a key in snake_case stands for the one in camelCase.
+def decode_body(body: bytes) -> Any:
+    """Return the value that a body is.
 
     Raises:
-        CallRefusedError: the body is no JSON object in UTF-8, or has half a surrogate pair.
+        CallRefusedError: the body is no JSON in UTF-8, or has half a surrogate pair.
     """
     try:
-        value = msgspec.json.decode(body)
+        return msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
         refuse(f"the body is no JSON in UTF-8: {error}")
-    return Fields(value, "", dropped, camel=camel)
 
 
 def read_object(text: str) -> Mapping[str, Any] | str:
@@ -160,6 +154,17 @@ class Fields:
         for index, value in enumerate(self.items(name)):
             with self._inner(value, f"{name}[{index}]") as inner:
                 yield inner
+
+    def element(self, name: str, index: int, value: object, dropped: set[str]) -> "Fields":
+        """Return the fields of an object in a list.
+
+        Args:
+            name: name of the list.
+            index: index of the object in it.
+            value: the object.
+            dropped: gets the names of the object's fields that have no effect.
+        """
+        return Fields(value, self._at(f"{name}[{index}]"), dropped, camel=self._camel)
 
     def one_of(self, name: str, choices: Collection[str]) -> str:
         """Return a text that is one of the choices."""

@@ -16,6 +16,7 @@ from rollart_flow.gateway.wires.base import (
     end_reason,
     server_sent,
 )
+from rollart_flow.gateway.wires.bodies import BodyReader
 from rollart_flow.gateway.wires.events import blocks_of, events_of
 from rollart_flow.gateway.wires.openai_errors import (
     message_of,
@@ -41,8 +42,9 @@ class ResponsesWire(ProviderWire):
     name = "responses"
     answer_path = "/responses"
     count_path = "/responses/input_tokens"
+    history = "input"
 
-    def read(self, target: str, body: bytes) -> JsonObject:
+    def read(self, target: str, body: BodyReader) -> JsonObject:
         return read_responses(body)
 
     def answer(self, answer: ModelAnswer, call: ModelCall) -> JsonObject:

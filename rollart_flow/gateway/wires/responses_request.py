@@ -1,12 +1,18 @@
 """Requests for OpenAI's responses become the fields of `ModelCall`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, cast
 
 from rollart_flow.gateway.wires.base import answer_id_in
-from rollart_flow.gateway.wires.conversation import ConversationBuilder, call_from, image_of_url
-from rollart_flow.gateway.wires.reading import Fields, read_body, read_object
+from rollart_flow.gateway.wires.bodies import BodyReader
+from rollart_flow.gateway.wires.conversation import (
+    ConversationBuilder,
+    HistoryPlace,
+    call_from,
+    image_of_url,
+)
+from rollart_flow.gateway.wires.reading import Fields, read_object
 from rollart_flow.gateway.wires.responses_tools import SHELL, OfferedTools, flat_name
 from rollart_flow.gateway.wires.settings import (
     CHANGES_DISTRIBUTION,
@@ -37,13 +43,31 @@ class _Draft:
     calls: list[ToolCall] = field(default_factory=list)
     echoes: list[str] = field(default_factory=list)
 
+    def copy(self) -> "_Draft":
+        """Return the same answer, to which items can be added."""
+        return replace(
+            self, thinking=[*self.thinking], texts=[*self.texts], calls=[*self.calls],
+            echoes=[*self.echoes],
+        )  # fmt: skip
+
 
 class _History(ConversationBuilder):
-    """A conversation whose answers come as several items each."""
+    """A conversation whose answers come as several items each, and that may bring tools."""
 
     def __init__(self) -> None:
         super().__init__()
         self._draft = _Draft()
+        self.tools = OfferedTools()
+
+    def place(self) -> HistoryPlace:
+        return (*super().place(), self._draft.copy(), self.tools.copy())
+
+    def at(self, place: HistoryPlace) -> Self:
+        made = super().at(place)
+        draft, tools = place[-2:]
+        made._draft = cast("_Draft", draft).copy()
+        made.tools = cast("OfferedTools", tools).copy()
+        return made
 
     def drafted(self, stage: int, item: Fields) -> _Draft:
         """Return the answer that an item belongs to: a new one where the order begins again."""
@@ -62,25 +86,27 @@ class _History(ConversationBuilder):
             self.assistant(action, draft.echoes)
 
 
-def read_responses(body: bytes) -> dict[str, Any]:
+def read_responses(body: BodyReader) -> dict[str, Any]:
     """Return the fields of a call.
 
     Raises:
         CallRefusedError: the request cannot be read, or asks for what is not here.
     """
     dropped: set[str] = set()
-    with read_body(body, dropped) as fields:
+    with body.fields(dropped) as fields:
         _refuse_state(fields)
-        tools, history = OfferedTools(), _History()
+        tools = OfferedTools()
         for tool in fields.children("tools"):
             tools.add(tool)
-        history.system(fields.text("instructions") or "")
+        opening = fields.text("instructions") or ""
         if isinstance(fields.raw("input"), str):
+            history = _History()
             history.user([fields.need("input")])
         else:
-            for item in fields.children("input"):
-                _item(item, history, tools)
+            history = body.history(fields, "input", _History, _item)
+        history.open(opening)
         history.end_answer()
+        tools.extend(history.tools)
         tools.check(fields)
         found = {
             "messages": history.messages(),
@@ -92,7 +118,7 @@ def read_responses(body: bytes) -> dict[str, Any]:
             "stream": fields.flag("stream"),
             "reply": tools.reply(),
         }
-    return found | {"dropped": tuple(sorted(dropped))}
+    return found | {"dropped": history.dropped(dropped)}
 
 
 def _refuse_state(fields: Fields) -> None:
@@ -121,7 +147,7 @@ def _may_call(fields: Fields) -> bool:
     return bool(choice != "none")
 
 
-def _item(item: Fields, history: _History, tools: OfferedTools) -> None:
+def _item(item: Fields, history: _History) -> None:
     kind = item.text("type") or "message"
     if kind == "message":
         _message(item, history)
@@ -135,7 +161,7 @@ def _item(item: Fields, history: _History, tools: OfferedTools) -> None:
         history.result(call_id or item.need("id"), [*_parts(item, "output")])
     elif kind in ("additional_tools", "tool_search_output"):
         for tool in item.children("tools"):
-            tools.add(tool)
+            history.tools.add(tool)
     elif kind in _PASSED_OVER:
         item.withhold("type")
     else:

@@ -65,6 +65,19 @@ class OfferedTools:
         else:
             tool.unsupported("type", f"should be function, custom or namespace, got {kind!r}")
 
+    def extend(self, later: "OfferedTools") -> None:
+        """Add tools that come after these."""
+        self.functions += later.functions
+        self.custom += later.custom
+        self.namespaces |= later.namespaces
+        self.hosted += later.hosted
+
+    def copy(self) -> "OfferedTools":
+        """Return the same tools, to which others can be added."""
+        made = OfferedTools()
+        made.extend(self)
+        return made
+
     def check(self, fields: Fields) -> None:
         """Refuse a request whose only tools are those of the provider."""
         check_hosted(fields, self.hosted, self.functions)
