@@ -4,9 +4,9 @@ The invariant: a method is replaced only within `planted`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rollart_flow.control.buffer.buffer_service import BufferService
@@ -26,21 +26,10 @@ from rollart_flow.control.training.controller import AsyncController
 from rollart_flow.errors import SettingsError
 from rollart_flow.operators.sink import BufferSink
 from rollart_flow.types import Chunk, Reason, Sample, Trajectory
+from tests.dst.agent_bugs import AGENT_BUGS
+from tests.dst.bug import Bug
 from tests.dst.process import FaultyCommitter
 from tests.dst.tables import Commit
-
-
-@dataclass(frozen=True, slots=True)
-class Bug:
-    """A method or property of a class, and its faulty replacement."""
-
-    owner: type
-    method: str
-    instead: Callable[..., Any] | property
-    broken: tuple[str, ...]
-    """Invariants of which the bug breaks at least one."""
-    seeds: range = range(20)
-    """Seeds of which at least one finds the bug."""
 
 
 def _skip_eviction(self: SampleBuffer, groups: Iterable[PendingGroup]) -> None:
@@ -148,6 +137,7 @@ BUGS: Mapping[str, Bug] = {
     ),
     "branch-alone": Bug(BufferSink, "put", _first_branch_only, ("token fidelity",)),
     "evict-in-silence": Bug(SampleBuffer, "evict", _evict_in_silence, ("departures",)),
+    **AGENT_BUGS,
 }
 """Bugs by name."""
 

@@ -88,10 +88,13 @@ def overtime(row: Trajectory, limits: AttemptLimits, outage_s: float) -> str | N
     steps_s = max((turn.step_s for turn in row.turns), default=0.0)
     if max(row.reset_s, steps_s) > limits.step_timeout_s + _EPSILON_S:
         return f"reset took {row.reset_s:.3f} s, a step {steps_s:.3f} s"
+    return overstay(row, limits.trajectory_timeout_s + outage_s)
+
+
+def overstay(row: Trajectory, longest_s: float) -> str | None:
+    """How long a row took, if that is longer than a limit and the wait for the permission."""
     seconds = (row.finished_at - row.created_at).total_seconds()
-    if seconds > limits.trajectory_timeout_s + _PERMISSION_S + outage_s:
-        return f"it took {seconds:.3f} s"
-    return None
+    return f"it took {seconds:.3f} s" if seconds > longest_s + _PERMISSION_S else None
 
 
 def batch_faults(

@@ -11,8 +11,16 @@ from typing import NoReturn
 
 from rollart_flow.errors import InvariantError
 from rollart_flow.types import Batch, Chunk, Event, EventKind, GenerationRequest, Sample, Trajectory
+from tests.dst.agent_checks import captured_fault, captured_incomplete
 from tests.dst.groups import GroupMonitor
-from tests.dst.invariants import Token, batch_faults, incomplete, infidelity, overtime
+from tests.dst.invariants import (
+    Token,
+    batch_faults,
+    incomplete,
+    infidelity,
+    overstay,
+    overtime,
+)
 from tests.dst.log import Log
 from tests.dst.plans import Plan
 from tests.dst.serving import Serving, Worker
@@ -157,12 +165,21 @@ class Monitor:
         for row in branches:
             if self._tables.rows[row.trajectory_id] is not row:
                 self.violated("durability", f"{row.trajectory_id} was written twice")
-            if wrong := overtime(row, self._plan.limits, self._outage_s):
-                self.violated("isolation", f"{row.trajectory_id}: {wrong}")
-        if wrong := incomplete(branches):
+        agents, sessions = self._plan.agents, self._sessions[name].values()
+        if agents is not None and branches[0].domain in agents.domains:
+            longest_s = agents.longest_s * self._plan.slots + self._outage_s
+            late, wrong = overstay(branches[0], longest_s), captured_incomplete(branches)
+            unfaithful = captured_fault(branches, sessions, agents)
+        else:
+            every = (overtime(row, self._plan.limits, self._outage_s) for row in branches)
+            late, wrong = next(filter(None, every), None), incomplete(branches)
+            unfaithful = infidelity(branches, sessions)
+        if late:
+            self.violated("isolation", f"{name}: {late}")
+        if wrong:
             self.violated("whole episodes", f"{name}: {wrong}")
-        if wrong := infidelity(branches, self._sessions[name].values()):
-            self.violated("token fidelity", f"{name}: {wrong}")
+        if unfaithful:
+            self.violated("token fidelity", f"{name}: {unfaithful}")
 
     def _check_batch(self, batch: Batch) -> None:
         manifests = self._tables.manifests

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from random import Random
 
-from rollart_flow.control.schedule.declarations import Phase
+from rollart_flow.control.schedule.declarations import Barrier, Phase
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import SCHEDULES, rollart
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import AttemptLimits, Sampling
+from tests.dst.agent_plans import AgentPlan, agent_plan
 
 STOP = 0
 """The token that ends an action."""
@@ -119,6 +120,8 @@ class Plan:
     reward_timeout_s: float = 3.0
     faults: Faults = field(default_factory=Faults)
     kills: tuple[Kill, ...] = ()
+    agents: AgentPlan | None = None
+    """Programs that are agents in some domains."""
 
     @property
     def batch_size(self) -> int:
@@ -148,6 +151,7 @@ class Plan:
     def __str__(self) -> str:
         faults = {f.name: getattr(self.faults, f.name) for f in fields(self.faults)}
         shown = [f"{name} {chance:.2g}" for name, chance in faults.items() if chance]
+        shown += [] if self.agents is None else [str(self.agents)]
         shown += [f"{kill.target} at {kill.after_s:.1f} s" for kill in self.kills]
         return (
             f"{self.schedule.name}, {self.steps} steps of {self.groups} x {self.group_size} "
@@ -194,7 +198,9 @@ def plan_of(seed: int) -> Plan:
     )
     faults, kills = _faults(chance), _kills(chance)
     sliding = chance.choice((0, 0, 1, 2))
-    return replace(plan, faults=faults, kills=kills, sliding=min(sliding, plan.engines - 1))
+    agents = None if Barrier.TURNS in plan.schedule.barriers else agent_plan(seed)
+    sliding = min(sliding, plan.engines - 1)
+    return replace(plan, faults=faults, kills=kills, sliding=sliding, agents=agents)
 
 
 def _schedule(chance: Random) -> Schedule:

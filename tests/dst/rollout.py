@@ -13,6 +13,7 @@ from rollart_flow.control.protocols import Emit
 from rollart_flow.episodes import like, whole
 from rollart_flow.errors import UnknownClientError
 from rollart_flow.types import Assignment, Trajectory
+from tests.dst.agent_hosts import HostAgents
 from tests.dst.branching import branched
 from tests.dst.engines import HARDWARE, FaultyEngine
 from tests.dst.environments import FaultyEnvironment, LetterCodec, wall
@@ -34,6 +35,7 @@ class Host:
 
     plane: RolloutPlane
     sink: FaultySink
+    agents: HostAgents | None
     attempts: dict[int, Assignment] = field(default_factory=dict)
     """Attempts that run here, or whose trajectories are not acknowledged; all end with it."""
     running: int = 0
@@ -123,7 +125,10 @@ class Rollout:
             admission=self._admission,
             schedule=self._world.plan.schedule,
         )
-        host = self._hosts[name] = Host(plane, FaultySink(self._world, self._buffer))
+        programs = self._world.plan.agents
+        agents = None if programs is None else HostAgents(self._world, programs, plane)
+        sink = FaultySink(self._world, self._buffer)
+        host = self._hosts[name] = Host(plane, sink, agents)
         host.tasks.append(self._tasks.start(self._run_host(host), name))
 
     async def kill_host(self, name: str, down_s: float) -> None:
@@ -147,20 +152,27 @@ class Rollout:
             await host.plane.close()
 
     async def _slot(self, host: Host) -> None:
-        world = self._world
-        make = partial(FaultyEnvironment, world.chance, world.plan.faults)
         while True:
             assignment = await self._queue.get()
             self._room.notify()
             number = next(host.numbers)
             host.attempts[number] = assignment
             host.running += 1
-            branches = await host.plane.run(host.plane.manager(assignment, make, world.plan.limits))
+            branches = await self._attempt(host, assignment)
             host.running -= 1
-            if world.chance.random() < world.plan.faults.branches:
-                branches = branched(branches, world.chance)
             name = f"commit of {assignment.trajectory_id}"
             host.tasks.append(self._tasks.start(self._commit(host, number, branches), name))
+
+    async def _attempt(self, host: Host, assignment: Assignment) -> tuple[Trajectory, ...]:
+        """Run an attempt of an environment or of a program."""
+        if host.agents is not None and host.agents.at(assignment):
+            return await host.agents.run(assignment)
+        world = self._world
+        make = partial(FaultyEnvironment, world.chance, world.plan.faults)
+        branches = await host.plane.run(host.plane.manager(assignment, make, world.plan.limits))
+        if world.chance.random() < world.plan.faults.branches:
+            return branched(branches, world.chance)
+        return branches
 
     async def _commit(self, host: Host, number: int, branches: Sequence[Trajectory]) -> None:
         """Score and commit an attempt until the buffer acknowledges it; some are sent twice."""

@@ -10,6 +10,7 @@ import pytest
 from rollart_flow.control.schedule.schedules import SCHEDULES
 from rollart_flow.errors import SettingsError, WeightStoreAwayError
 from tests.dst import Faults, Kill, Plan, Target, fuzz, plan_of, simulate
+from tests.dst.agent_plans import CHANCES
 from tests.dst.bugs import BUGS, planted
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +57,10 @@ def test_plans_reach_all_schedules_faults_and_targets() -> None:
     for fault in Faults.__dataclass_fields__:
         assert sum(getattr(plan.faults, fault) > 0 for plan in plans) > 300
     assert sum(plan.faults == Faults() for plan in plans) > 50
+    agents = [plan.agents for plan in plans if plan.agents is not None]
+    assert {agent.domains for agent in agents} == {("a",), ("b",), ("a", "b")}
+    for chance in CHANCES:
+        assert sum(getattr(agent, chance) > 0 for agent in agents) > 100
     assert plan_of(17) == plan_of(17)
 
 

@@ -140,6 +140,12 @@ class Recorder:
         return len(self.token_ids)
 
     @property
+    def settled_tokens(self) -> int:
+        """Number of leading tokens that `withdraw` cannot take back."""
+        turn = self._turn
+        return len(self) if turn is None or turn.action is not None else turn.start
+
+    @property
     def sampled(self) -> bool:
         """Whether the chain has a token that was sampled here."""
         return bool(self._versions)

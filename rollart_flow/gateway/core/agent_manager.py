@@ -149,6 +149,9 @@ class AgentManager(AttemptManager):
             await self._place.move(self._stages.judge)
             if await self._judge(last=ending.outcome is not Outcome.COMPLETED):
                 return ending
+            # Those who wait to be judged hold places to run: to wait for one with a place to judge
+            # would be a circle.
+            self._place.leave()
 
     async def _judge(self, *, last: bool) -> bool:
         """Judge what the program left; return whether the attempt ends with it."""

@@ -209,7 +209,10 @@ class PromptBuilder:
         if len(self._branches) >= self._limits.max_branches:
             raise BudgetSpentError("the attempt has as many branches as it may have")
         parent = None if source is None else source.branch
-        shared = 0 if parent is None else common_tokens(token_ids, parent.recorder.token_ids)
+        shared = 0
+        if parent is not None:  # what a call under way has added may be taken back
+            shared = common_tokens(token_ids, parent.recorder.token_ids)
+            shared = min(shared, parent.recorder.settled_tokens)
         recorder = Recorder(chain.turns, token_ids[:shared], chain.images)
         recorder.observe(shown, token_ids[shared:], number)
         branch = CapturedBranch(chain.conversation, tools, recorder, parent=parent)

@@ -340,3 +340,10 @@ async def test_the_stages_of_several_attempts_overlap_within_their_places() -> N
     assert attempts[0].box.most == {"reset": 2, "run": 3, "judge": 1}
     alone_s = 12 * (1 + 4 + 1)
     assert asyncio.get_running_loop().time() < alone_s / 2.5
+
+
+async def test_attempts_of_several_rounds_do_not_wait_for_one_another_in_a_circle() -> None:
+    stages = AgentStages(3, 1, 1)
+    attempts = [Attempt(adds, ADDED, "3", ADDED, "3", stages=stages, steps=2) for _ in range(3)]
+    rows = await asyncio.gather(*(attempt.manager.run() for attempt in attempts))
+    assert {row.outcome for branches in rows for row in branches} == {Outcome.COMPLETED}

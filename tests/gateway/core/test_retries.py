@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rollart_flow.gateway.core.calls import CallRefusedError, Refusal
+from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, Refusal
 from rollart_flow.gateway.core.exchange import Evidence
 from rollart_flow.gateway.core.session import CaptureLimits
 from rollart_flow.types import Outcome, Reason
@@ -173,6 +173,20 @@ async def test_a_failure_without_a_token_leaves_the_branch_as_it_was() -> None:
         await client.turn()
     await client.turn()
     assert len(await rig.trajectories()) == 1
+
+
+async def test_a_branch_shares_nothing_that_a_call_under_way_may_take_back() -> None:
+    rig = Rig(ScriptedEngine(ADDED, Script(fails_after=0), "3"))
+    client = Client(rig.session.answer)
+    await client.turn()
+    client.results("3")
+    calls = [rig.session.answer(client.call(digest=digest)) for digest in ("one", "two")]
+    fails, answered = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(fails, CallRefusedError)
+    assert isinstance(answered, ModelAnswer)
+    first, branch = await rig.trajectories()
+    assert branch.parent == first.trajectory_id
+    assert branch.shared_tokens == len(first.token_ids)
 
 
 async def test_too_many_calls_at_once_are_told_to_wait() -> None:
