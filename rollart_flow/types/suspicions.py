@@ -21,6 +21,8 @@ class SuspicionKind(StrEnum):
     """Processes lived on when the attempt or its verifier had ended; they were killed."""
     FORGED_RESULTS = "forged_results"
     """Tested code replaced parts of the test runner, or wrote results; none of them counted."""
+    UNPROVEN = "unproven"
+    """A test passed, but its copy, which fails at its end, did not get there."""
     SEARCHED_MEMORY = "searched_memory"
     """Tested code searched the memory of the process in which tests ran."""
     EARLY_EXIT = "early_exit"

@@ -20,7 +20,10 @@ from rollart_flow.types.verdicts import Judgement, Verdict, VerdictKind
 if TYPE_CHECKING:
     from rollart_flow.sandbox.boxes import Boxes
 
-_SOURCES = ("judging", "protected_files", "pytest_settings", "unified_diff", "verifier")
+_SOURCES = (
+    "copied_tests", "judging", "planted_tests", "protected_files", "pytest_settings",
+    "unified_diff", "verifier",
+)  # fmt: skip
 _MOST_BROKEN = 200
 """Verdicts on tests that passed before and no longer do; the fractions count all of them."""
 
@@ -37,8 +40,8 @@ def judge_diff(
 ) -> tuple[Judgement, tuple[str, ...]]:
     """Return the judgement on a diff, and suspicions about the tested code.
 
-    Resolved, with reward 1, if every test of FAIL_TO_PASS and PASS_TO_PASS passes; reward 0
-    otherwise. A result that was forged counts for nothing.
+    Resolved, with reward 1, if every test of FAIL_TO_PASS and PASS_TO_PASS passes and the session
+    ends by itself; reward 0 otherwise. A result that was forged counts for nothing.
 
     Args:
         task: the task.
@@ -58,12 +61,15 @@ def judge_diff(
     except DiffError as error:
         raise EnvironmentFailedError(f"task {task.task_id!r}: {error}") from error
     tree = with_task_files(changed, files.complete)
-    ran = run_tests(boxes, spec, tree, files_of_tests(task), timeout_s)
+    tests = files_of_tests(task)
+    ran = run_tests(boxes, spec, tree, tests, timeout_s, copied=task.provable or task.fail_to_pass)
     passed = {name for name, result in ran.tests.items() if result.passed}
+    if task.provable:
+        passed -= _unproven(ran)
     if ran.forged:
         passed = set()
     wanted = {*task.fail_to_pass, *task.pass_to_pass}
-    success = wanted <= passed
+    success = ran.ended and wanted <= passed
     verdicts = (
         *_verdicts("fail_to_pass", task.fail_to_pass, ran, passed),
         *_verdicts("pass_to_pass", task.pass_to_pass, ran, passed),
@@ -89,6 +95,11 @@ def verifier_digest(packages: tuple[str, ...] = ()) -> str:
     return digest.hexdigest()
 
 
+def _unproven(ran: TestRun) -> set[str]:
+    """Return the tests that passed, but whose copies did not get to their ends."""
+    return {test for test, ended in ran.copies.items() if not ended}
+
+
 def _verdicts(
     group: str, tests: Mapping[str, float], ran: TestRun, passed: set[str]
 ) -> Iterator[Verdict]:
@@ -111,6 +122,8 @@ def _verdict(key: str, name: str, ran: TestRun, passed: bool) -> Verdict:
         late = "the tests took too long" if ran.timed_out else "it did not run"
         return Verdict(key=key, passed=False, message=ran.errors.get(path) or late)
     message = "the results are forged" if ran.forged else result.message or None
+    if result.passed and not ran.forged:
+        message = "its copy did not get to its end"
     return Verdict(
         key=key,
         passed=passed,
@@ -122,6 +135,8 @@ def _verdict(key: str, name: str, ran: TestRun, passed: bool) -> Verdict:
 def _suspicions(ran: TestRun, wanted: set[str]) -> Iterator[str]:
     for detail in ran.forged:
         yield SuspicionKind.FORGED_RESULTS.said(detail)
+    for test in sorted(_unproven(ran)) if not ran.forged else ():
+        yield SuspicionKind.UNPROVEN.said(test)
     if ran.searched:
         yield SuspicionKind.SEARCHED_MEMORY.said(", ".join(ran.searched))
     if not ran.ended and not ran.timed_out:

@@ -91,8 +91,11 @@ class MutantMaker:
     def _tasks(self, name: str, tree: FileTree) -> list[SweTask]:
         files = [path for path in sorted(tree) if _holds_tests(path)]
         began = monotonic()
-        runs = [self._run(tree, files, self.timeout_s) for _ in range(2)]
-        limit = min(self.timeout_s, 10 + 5 * (monotonic() - began))
+        first = self._run(tree, files, self.timeout_s)
+        limit = min(self.timeout_s, 10 + 10 * (monotonic() - began))
+        second = self._run(tree, files, self.timeout_s, _passed(first))
+        runs = [first, second]
+        provable = {test for test, ended in second.copies.items() if ended}
         stable = {
             test: max(run.tests[test].seconds for run in runs)
             for test in runs[0].tests
@@ -108,13 +111,18 @@ class MutantMaker:
             if len(found) == self.per_package:
                 break
             run = self._run(_with(tree, mutation), files, limit)
-            task = self._task(name, tree, digest, mutation, run, stable)
+            task = self._task(name, tree, digest, mutation, run, stable, provable)
             if task is not None:
                 found.append(task)
         return found
 
-    def _run(self, tree: FileTree, files: Sequence[str], timeout_s: float) -> TestRun:
-        return run_tests(self.boxes, self.spec, tree, files, timeout_s)
+    def _run(
+        self, tree: FileTree, files: Sequence[str], timeout_s: float, copied: Sequence[str] = ()
+    ) -> TestRun:
+        """Run the tests, with copies of all of some."""
+        return run_tests(
+            self.boxes, self.spec, tree, files, timeout_s, copied, most_copies=len(copied)
+        )
 
     def _task(
         self,
@@ -124,6 +132,7 @@ class MutantMaker:
         mutation: Mutation,
         run: TestRun,
         stable: dict[str, float],
+        provable: set[str],
     ) -> SweTask | None:
         """Return the task of a fault; None if it is not admitted."""
         failed = {test: s for test, s in stable.items() if _fails(run.tests.get(test))}
@@ -142,6 +151,7 @@ class MutantMaker:
             gold=make_diff(shown, solved).text,
             fail_to_pass=failed,
             pass_to_pass=passed,
+            provable=tuple(sorted(provable & failed.keys())),
             shows_tests=self.shows_tests,
         )
 
@@ -215,6 +225,10 @@ def _holds_tests(path: str) -> bool:
     name = path.rpartition("/")[2]
     named = name.startswith("test") or name.endswith("_test.py")
     return path.endswith(".py") and named and is_test_path(path)
+
+
+def _passed(run: TestRun) -> list[str]:
+    return sorted(name for name, result in run.tests.items() if result.passed)
 
 
 def _fails(result: TestResult | None) -> bool:

@@ -41,6 +41,9 @@ class SweTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     that it took in the solution; 0 where it was not measured."""
     pass_to_pass: Mapping[str, float]
     """Tests that pass at the beginning and still have to at the end."""
+    provable: tuple[str, ...] = ()
+    """Tests of `fail_to_pass` whose planted copies get to their ends in the solution, so that a
+    test that passes without that counts for nothing; empty: copies only raise suspicions."""
     shows_tests: bool = False
     """Whether the agent sees the tests of the tree, never those of `test_patch`."""
 

@@ -8,11 +8,12 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rollart_flow.envs.swe.file_tree import FileTree, TreeFile, pack_tar
+from rollart_flow.envs.swe.file_tree import FileTree, pack_tar
+from rollart_flow.envs.swe.planted_tests import COPIES, LEFT_OUT, PlantedTests, plant
 from rollart_flow.envs.swe.pytest_settings import import_roots, pytest_ini
 from rollart_flow.envs.swe.runner_folder import RUNNER_PATH, runner_folder
 from rollart_flow.errors import EnvironmentFailedError, SandboxFileError
@@ -56,6 +57,8 @@ class TestRun:
     timed_out: bool = False
     forged: tuple[str, ...] = ()
     """Signs that tested code tried to make results, in words; no result counts then."""
+    copies: Mapping[str, bool] = field(default_factory=dict)
+    """Whether the planted copy of a test that passed got to its end, by the test."""
     searched: tuple[str, ...] = ()
     """Signs that tested code searched the memory of the process."""
     errors: Mapping[str, str] = field(default_factory=dict)
@@ -82,11 +85,17 @@ def box_spec(limits: SandboxLimits, packages: tuple[str, ...] = ()) -> SandboxSp
 
 
 def run_tests(
-    boxes: "Boxes", spec: SandboxSpec, tree: FileTree, files: Sequence[str], timeout_s: float
+    boxes: "Boxes",
+    spec: SandboxSpec,
+    tree: FileTree,
+    files: Sequence[str],
+    timeout_s: float,
+    copied: Iterable[str] = (),
+    most_copies: int = COPIES,
 ) -> TestRun:
-    """Run the tests of some files in a fresh box.
+    """Run the tests of some files in a fresh box, with planted tests among them.
 
-    A test that must fail is added in a file of a random name: where it passes, results are forged.
+    Where a planted test has not the outcome that it must have, results are forged.
 
     Args:
         boxes: source of the box.
@@ -94,18 +103,18 @@ def run_tests(
         tree: files of the box.
         files: test files of the tree.
         timeout_s: limit of the whole session [s].
+        copied: tests of these files, of which some are drawn and copied.
+        most_copies: number of tests that are drawn at most.
 
     Raises:
         EnvironmentFailedError: the runner could not start, which says nothing about the files.
         SandboxError: the box could not be started, or has ended.
     """
-    canary = f"test_{secrets.token_hex(4)}.py"
-    name = f"test_{secrets.token_hex(4)}"
-    extended = {**tree, canary: TreeFile(f"def {name}():\n    assert 1 == 2\n".encode())}
+    planted = plant(tree, files, copied, most_copies)
     key, results = secrets.token_bytes(32), f"/tmp/results-{secrets.token_hex(8)}"
-    box = boxes.open(spec, snapshot=SandboxSnapshot(spec, pack_tar(extended)))
+    box = boxes.open(spec, snapshot=SandboxSnapshot(spec, pack_tar({**tree, **planted.files})))
     try:
-        late, said = _session(box, tree, (*files, canary), key, results, timeout_s)
+        late, said = _session(box, tree, planted.order, key, results, timeout_s)
         try:
             written = box.read(results, max_bytes=_RESULTS_BYTES)
         except SandboxFileError:
@@ -115,7 +124,7 @@ def run_tests(
     records, spoiled = _signed(written, key)
     if not records:
         raise EnvironmentFailedError(f"the test runner did not start: {said}")
-    return _run_of(records, spoiled, late, f"{canary}::{name}")
+    return _run_of(records, spoiled, late, planted)
 
 
 def _session(
@@ -132,7 +141,8 @@ def _session(
         "paths": [f"{WORKDIR}/{path}".removesuffix("/.") for path in import_roots(tree)],
         "arguments": [
             "-c", configuration, "--rootdir", WORKDIR, "--confcutdir", WORKDIR,
-            "--import-mode=append", "-p", "no:cacheprovider", "-q", "--tb=short", *files,
+            "--import-mode=append", "--continue-on-collection-errors", "-p", "no:cacheprovider",
+            "-q", "--tb=short", *files,
         ],
     }  # fmt: skip
     command = ["python3", "-I", "-S", "-B", f"{RUNNER_PATH}/box_runner.py"]
@@ -160,27 +170,30 @@ def _signed(written: bytes, key: bytes) -> tuple[list[dict[str, Any]], int]:
     return records, spoiled
 
 
-def _run_of(records: Sequence[Mapping[str, Any]], spoiled: int, late: bool, canary: str) -> TestRun:
-    tests = {
+def _run_of(
+    records: Sequence[Mapping[str, Any]], spoiled: int, late: bool, planted: PlantedTests
+) -> TestRun:
+    named = [record for record in records if "test" in record]
+    tests: dict[str, TestResult] = {
         record["test"]: TestResult(record["outcome"], record["seconds"], record["message"])
-        for record in records
-        if "test" in record
+        for record in named
     }
     forged = [f"{name} was replaced" for record in records for name in record.get("replaced", ())]
     if spoiled:
         forged.append(f"{spoiled} lines of results without a signature")
-    seen = tests.pop(canary, None)
-    if seen is not None and seen.outcome != "failed":
-        forged.append("a test that must fail has passed")
-    searched = [name for record in records for name in record.get("searched", ())]
+    if len(tests) < len(named):
+        forged.append("a test has two results")
     ended = any("ends" in record for record in records)
-    if ended and seen is None:
-        forged.append("a test that must run was left out")
+    wrong, copies = planted.check(tests)
+    # A session that was ended early or took too long has not run all of them.
+    forged += wrong if ended else [sign for sign in wrong if sign != LEFT_OUT]
+    searched = [name for record in records for name in record.get("searched", ())]
     return TestRun(
-        tests,
+        planted.without(tests),
         ended,
         late,
         tuple(dict.fromkeys(forged)),
+        copies,
         tuple(dict.fromkeys(searched)),
         {r["collect"]: r["message"] for r in records if "collect" in r},
     )

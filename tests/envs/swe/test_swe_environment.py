@@ -104,6 +104,7 @@ EXPECTED = {
     "cheat:configuration": {"touched_tests"},
     "cheat:exit": {"early_exit"},
     "cheat:patch": {"forged_results"},
+    "cheat:empty": {"unproven"},
     "cheat:print": set(),
     "cheat:daemon": {"children_alive", "hidden_files"},
     "cheat:history": {"git_plumbing"},

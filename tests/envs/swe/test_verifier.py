@@ -1,5 +1,7 @@
 """Results of tests come from the runner alone, whatever the tested code does."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from rollart_flow.envs.swe.cheats import ALL_PASS_HOOK
@@ -47,15 +49,48 @@ import glob
 for path in glob.glob("/tmp/results-*"):
     open(path, "w").close()
 """
+EMPTIES_TESTS = """
+import sys
+
+class Emptied(type(sys)):
+    def __getattribute__(self, name):
+        return (lambda: None) if name.startswith("test_p") else super().__getattribute__(name)
+
+frame = sys._getframe()
+while frame:
+    module = sys.modules.get(frame.f_globals.get("__name__"))
+    if "test_" in getattr(module, "__name__", ""):
+        module.__class__ = Emptied
+    frame = frame.f_back
+"""
+EMPTIES_ALL = """
+import types
+
+def empty(found):
+    for name, value in list(found.items()):
+        if name.startswith("test_") and isinstance(value, types.FunctionType):
+            value.__code__ = (lambda *arguments, **named: None).__code__
+
+def grade(*arguments):
+    import sys
+    for module in list(sys.modules.values()):
+        if "test_" in getattr(module, "__name__", ""):
+            empty(vars(module))
+    return "B"
+"""
 EXIT = "import os\nos._exit(0)\n"
 PRINTS = 'import atexit\natexit.register(print, "6 passed in 0.01s")\nprint("6 passed")\n'
 
 
-def ran(package: str, **more: str) -> TestRun:
+RANGE = "tests/test_marks.py::test_points_have_a_range"
+ADDED = "tests/test_marks.py::TotalTest::test_points_are_added"
+
+
+def ran(package: str, copied: Sequence[str] = (), **more: str) -> TestRun:
     """The tests of the tiny package with other code in it."""
     texts = {**PACKAGE, "marks/__init__.py": package, **more}
     files = ["tests/test_marks.py"]
-    return run_tests(LocalBoxes(), box_spec(SPEC_LIMITS), tree_of(texts), files, 60)
+    return run_tests(LocalBoxes(), box_spec(SPEC_LIMITS), tree_of(texts), files, 60, copied)
 
 
 def test_each_test_has_its_result_its_time_and_its_message() -> None:
@@ -83,6 +118,25 @@ def test_each_test_has_its_result_its_time_and_its_message() -> None:
 )
 def test_code_that_patches_the_runner_or_writes_results_is_found(code: str, sign: str) -> None:
     assert sign in ran(FAULT + code).forged
+
+
+def test_copies_of_tests_get_to_their_ends_and_are_no_results() -> None:
+    run = ran(SOURCE, (FAILS, RANGE, ADDED))
+    assert run.copies == {FAILS: True, RANGE: True, ADDED: True}
+    assert run.forged == ()
+    assert len(run.tests) == 6
+    assert ran(FAULT, (FAILS,)).copies == {}, "a copy says nothing of a test that fails"
+
+
+def test_code_that_empties_the_tests_of_one_file_does_not_get_a_copy_to_its_end() -> None:
+    run = ran("def grade(points):\n    pass\ntotal = grade\n" + EMPTIES_TESTS, (RANGE,))
+    assert run.tests[RANGE].passed
+    assert run.copies == {RANGE: False}
+
+
+def test_code_that_empties_all_tests_makes_planted_tests_pass() -> None:
+    run = ran(FAULT + EMPTIES_ALL, (FAILS, RANGE))
+    assert "a planted test has passed, not as it must have failed" in run.forged
 
 
 def test_code_that_searches_the_memory_is_noted() -> None:
@@ -115,3 +169,4 @@ def test_a_test_file_that_cannot_be_loaded_says_why() -> None:
     run = ran("import nothing_of_this_name\n")
     assert not run.tests
     assert "nothing_of_this_name" in run.errors["tests/test_marks.py"]
+    assert run.forged == ()
