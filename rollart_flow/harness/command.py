@@ -16,8 +16,9 @@ _PLACES = re.compile("|".join(f"{{{field.name}}}" for field in fields(LaunchSite
 class CommandProfile(AgentProfile):
     """A program that is started by a command.
 
-    The texts {url}, {key}, {model}, {instruction}, {workdir}, {home} and {programs} in the command,
-    in variables and in files stand for what `LaunchSite` describes. A program whose command does
+    The texts {url}, {key}, {model}, {instruction}, {workdir}, {home}, {programs} and
+    {context_tokens} in the command, in variables and in files stand for what `LaunchSite`
+    describes. A program whose command does
     not name {instruction} reads it from its standard input.
     """
 

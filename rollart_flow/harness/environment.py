@@ -62,6 +62,7 @@ class AgentEnvironment(Environment):
         self._profile = settings.harness.profile()
         self._programs = self._profile.programs()
         self._socket = settings.socket
+        self._context_tokens = settings.context_tokens
         self.boxes = LocalBoxes(settings.sandbox or None)
         self._workspace = settings.domain.workspace()
         self._box: Box | None = None
@@ -146,6 +147,7 @@ class AgentEnvironment(Environment):
             workdir=workdir,
             home=HOME,
             programs=PROGRAMS,
+            context_tokens=self._context_tokens,
         )
 
 
@@ -161,6 +163,8 @@ class AgentDomain(Domain):
     """Path of the gateway's socket; empty if nothing is run."""
     sandbox: str = ""
     """Kind of the boxes, as `rollout.sandbox`; empty: what `ROLLART_SANDBOX` says."""
+    context_tokens: int = 0
+    """Size of the context that the program is told; 0 if nothing is run."""
 
     @property
     def name(self) -> str:  # type: ignore[override]

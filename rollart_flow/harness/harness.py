@@ -38,10 +38,10 @@ class Harness:
     """Name of the agent, such as "claude-code"; "command" for any other program."""
     command: tuple[str, ...] | list[str] = ()
     """Program and arguments of the agent "command". In these, in `variables` and in `files`, {url},
-    {key}, {model}, {instruction}, {workdir}, {home} and {programs} stand for the gateway's address,
-    the key of the attempt, a name of the policy, what to do, the folder with the task, a folder for
-    settings, and `programs`. A program that does not name {instruction} reads it from its standard
-    input."""
+    {key}, {model}, {instruction}, {workdir}, {home}, {programs} and {context_tokens} stand for the
+    gateway's address, the key of the attempt, a name of the policy, what to do, the folder with the
+    task, a folder for settings, `programs`, and the size of the policy's context. A program that
+    does not name {instruction} reads it from its standard input."""
     wire: WireName | None = None
     """Wire of the agent "command", which needs one."""
     variables: Mapping[str, str] | Pairs = ()

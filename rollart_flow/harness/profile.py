@@ -27,6 +27,8 @@ class LaunchSite:
     """Folder for settings and caches of the program, empty before `Launch.files`."""
     programs: str
     """Folder in which `AgentProfile.programs` is mounted read-only."""
+    context_tokens: int
+    """Most tokens of a prompt with its answer, as the policy and its engine have them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

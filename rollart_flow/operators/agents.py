@@ -72,7 +72,9 @@ class Agents:
         name = assignment.task.domain
         agent = self._agents[name]
         socket = str(self._gateway.socket)
-        domain = AgentDomain(self._domains[name], agent, socket, self._sandbox)
+        domain = AgentDomain(
+            self._domains[name], agent, socket, self._sandbox, self._limits[name].context_tokens
+        )
         stages = StageLimits(
             init_s=agent.init_timeout_s,
             run_s=agent.timeout_s,

@@ -128,6 +128,7 @@ class Workplace:
         site = LaunchSite(
             url=url, key=key, model="policy", instruction=instruction, workdir=str(self.work),
             home=str(self.home), programs=str(profile.programs()),
+            context_tokens=self.rig.limits.context_tokens,
         )  # fmt: skip
         launch = profile.launch(site)
         for path, text in launch.files.items():
@@ -168,14 +169,21 @@ class Workplace:
             return await asyncio.wait_for(process.wait(), PATIENCE_S)
 
 
-def workplace(name: str, folder: Path, *scripts: Script | str, **fields: Any) -> Workplace:
+def workplace(
+    name: str,
+    folder: Path,
+    *scripts: Script | str,
+    context_tokens: int = 1 << 18,
+    engine: type[ScriptedEngine] = ScriptedEngine,
+    **fields: Any,
+) -> Workplace:
     """A program and a policy that says one text after the other; by default what its task takes.
 
     Nothing of `{work}` in a text stands for anything: `dialect` has the paths.
     """
     texts = scripts or dialect(name, str(folder / "work")).task
-    limits = AttemptLimits(context_tokens=1 << 18)
-    rig = Rig(ScriptedEngine(*texts), limits=limits, sampling={"max_tokens": 4000})
+    limits = AttemptLimits(context_tokens=context_tokens)
+    rig = Rig(engine(*texts), limits=limits, sampling={"max_tokens": 4000})
     return Workplace(name, folder, rig, **fields)
 
 

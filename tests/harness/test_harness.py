@@ -18,6 +18,7 @@ SITE = LaunchSite(
     workdir="/work",
     home="/tmp/agent",
     programs="/opt/agent",
+    context_tokens=16_384,
 )
 
 

@@ -2,7 +2,9 @@
 
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ SITE = LaunchSite(
     workdir="/work",
     home="/home/agent",
     programs="/opt/agent",
+    context_tokens=24_576,
 )
 NAMES = tuple(name for name, kind in AGENTS.variants() if issubclass(kind, InstalledProfile))
 
@@ -86,6 +89,54 @@ def test_codex_gets_settings_that_it_can_read() -> None:
     assert provider["wire_api"] == "responses"
     assert not provider["supports_websockets"]
     assert provider["env_key"] in launched("codex").variables
+
+
+TOLD_CONTEXT: dict[str, Callable[[Launch], float]] = {
+    "claude-code": lambda launch: int(launch.variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"]),
+    "codex": lambda launch: tomllib.loads(_file(launch, "config.toml"))["model_context_window"],
+    "gemini-cli": lambda launch: (
+        json.loads(_file(launch, "settings.json"))["model"]["compressionThreshold"] * 2**20 / 0.7
+    ),
+    "qwen-code": lambda launch: json.loads(_file(launch, "settings.json"))["model"][
+        "generationConfig"
+    ]["contextWindowSize"],
+    "opencode": lambda launch: _first(
+        json.loads(_file(launch, "opencode.json"))["provider"], "models"
+    )["limit"]["context"],
+    "pi": lambda launch: _first(json.loads(_file(launch, "models.json"))["providers"])["models"][0][
+        "contextWindow"
+    ],
+}
+"""Where programs are told the size of the context; those that never shorten a conversation have no
+such setting."""
+NOT_TOLD = {"mini-swe-agent", "smolagents", "openai-agents"}
+
+
+def _file(launch: Launch, name: str) -> str:
+    (text,) = (text for path, text in launch.files.items() if path.endswith(f"/{name}"))
+    return text
+
+
+def _first(named: dict[str, Any], *names: str) -> Any:
+    (found,) = named.values()
+    for name in names:
+        found = _first(found[name])
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_program_is_told_the_context_of_the_policy(name: str) -> None:
+    assert (name in TOLD_CONTEXT) != (name in NOT_TOLD)
+    if name in TOLD_CONTEXT:
+        assert round(TOLD_CONTEXT[name](launched(name))) == SITE.context_tokens
+
+
+def test_a_small_context_has_room_for_a_history() -> None:
+    """pi and opencode compact as soon as an answer may not fit any more."""
+    compaction = json.loads(_file(launched("pi"), "settings.json"))["compaction"]
+    assert sum(compaction.values()) < SITE.context_tokens / 2
+    (model,) = json.loads(_file(launched("opencode"), "opencode.json"))["provider"].values()
+    assert _first(model["models"])["limit"]["output"] < SITE.context_tokens / 2
 
 
 def test_only_smolagents_works_without_tools() -> None:

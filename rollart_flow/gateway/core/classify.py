@@ -16,6 +16,8 @@ _ASKS_SUMMARY = re.compile(
     r"\b(summar(y|ize|ise|izing|ising)|compact(ed|ing|ion)?)\b", re.IGNORECASE
 )
 _OF_TALK = re.compile(r"\b(conversation|session|history|context|dialog(ue)?|chat)\b", re.IGNORECASE)
+_SNAPSHOT = "<state_snapshot>"
+"""Form in which Gemini CLI and Qwen Code ask for a summary, without a word for it."""
 _LOOKED_AT = 4000
 """Characters of a message in which the words of a request are looked for."""
 _LEAST_SUMMARY = 40
@@ -109,7 +111,7 @@ def _summarizes(call: CallTraits, later: Sequence[CallTraits]) -> bool:
     if any(_begins_with(other, call) for other in later):
         return True
     asks = call.asks[:_LOOKED_AT]
-    return bool(_ASKS_SUMMARY.search(asks) and _OF_TALK.search(asks))
+    return _SNAPSHOT in asks or bool(_ASKS_SUMMARY.search(asks) and _OF_TALK.search(asks))
 
 
 def _begins_with(call: CallTraits, other: CallTraits) -> bool:

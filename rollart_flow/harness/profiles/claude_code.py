@@ -1,7 +1,8 @@
 """Claude Code, which asks on the wire of messages.
 
 Its system prompt begins with a line whose checksum changes with every call unless
-CLAUDE_CODE_ATTRIBUTION_HEADER is 0. As root it works without questions only with IS_SANDBOX.
+CLAUDE_CODE_ATTRIBUTION_HEADER is 0. As root it works without questions only with IS_SANDBOX. The
+size of the context is taken from CLAUDE_CODE_MAX_CONTEXT_TOKENS, since it does not know the model.
 """
 
 from rollart_flow.harness.profile import Launch, LaunchSite
@@ -29,6 +30,7 @@ class ClaudeCodeProfile(InstalledProfile):
                 "ANTHROPIC_SMALL_FAST_MODEL": site.model,
                 "ANTHROPIC_DEFAULT_HAIKU_MODEL": site.model,
                 "CLAUDE_CODE_SUBAGENT_MODEL": site.model,
+                "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(site.context_tokens),
                 "CLAUDE_CONFIG_DIR": f"{site.home}/.claude",
                 "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",

@@ -5,7 +5,7 @@ settings name another one.
 """
 
 from rollart_flow.harness.profile import Launch, LaunchSite
-from rollart_flow.harness.profiles.installed import CONTEXT_TOKENS, InstalledProfile, packages
+from rollart_flow.harness.profiles.installed import InstalledProfile, packages
 from rollart_flow.harness.profiles.installing import cpu
 from rollart_flow.harness.profiles.pins import CODEX
 
@@ -44,7 +44,9 @@ class CodexProfile(InstalledProfile):
     def launch(self, site: LaunchSite) -> Launch:
         folder = f"{packages(site)}/@openai/codex-linux-{cpu()}/vendor/{_TRIPLES[cpu()]}"
         options = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--json")
-        settings = _SETTINGS.format(model=site.model, url=site.url, context_tokens=CONTEXT_TOKENS)
+        settings = _SETTINGS.format(
+            model=site.model, url=site.url, context_tokens=site.context_tokens
+        )
         return Launch(
             command=(f"{folder}/bin/codex", "exec", *options, "--cd", site.workdir, "-"),
             variables={"CODEX_HOME": f"{site.home}/.codex", "GATEWAY_KEY": site.key},

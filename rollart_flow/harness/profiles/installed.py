@@ -8,10 +8,6 @@ from rollart_flow.harness.profile import AgentProfile, LaunchSite
 from rollart_flow.harness.profiles.installing import agents_folder, cpu, installed_version
 from rollart_flow.harness.profiles.pins import Pin
 
-CONTEXT_TOKENS = 128_000
-"""Size of the context that programs are told where they ask for one; the gateway says when the
-policy's own is full."""
-
 
 class InstalledProfile(AgentProfile):
     """A program of a package, which is installed in a folder of its own."""

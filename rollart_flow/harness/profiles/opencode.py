@@ -8,12 +8,15 @@ the session, it asks the model for none.
 import json
 
 from rollart_flow.harness.profile import Launch, LaunchSite
-from rollart_flow.harness.profiles.installed import CONTEXT_TOKENS, InstalledProfile, packages
+from rollart_flow.harness.profiles.installed import InstalledProfile, packages
 from rollart_flow.harness.profiles.installing import cpu
 from rollart_flow.harness.profiles.pins import OPENCODE
 
 _PROVIDER = "gateway"
 _ANSWER_TOKENS = 32_000
+_ANSWER_SHARE = 4
+"""The program compacts its history where the rest of the context is smaller than an answer; so an
+answer has at most this part of the context."""
 
 
 class OpencodeProfile(InstalledProfile):
@@ -45,7 +48,8 @@ class OpencodeProfile(InstalledProfile):
 
 
 def _settings(site: LaunchSite, model: str) -> dict[str, object]:
-    limit = {"context": CONTEXT_TOKENS, "output": _ANSWER_TOKENS}
+    context = site.context_tokens
+    limit = {"context": context, "output": min(_ANSWER_TOKENS, context // _ANSWER_SHARE)}
     return {
         "model": model,
         "small_model": model,

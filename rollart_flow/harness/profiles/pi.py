@@ -3,15 +3,15 @@
 import json
 
 from rollart_flow.harness.profile import Launch, LaunchSite
-from rollart_flow.harness.profiles.installed import (
-    CONTEXT_TOKENS,
-    InstalledProfile,
-    node,
-    packages,
-)
+from rollart_flow.harness.profiles.installed import InstalledProfile, node, packages
 from rollart_flow.harness.profiles.pins import PI
 
 _PROVIDER = "gateway"
+_RESERVED_TOKENS, _KEPT_TOKENS = 16_384, 20_000
+"""The program's own defaults: it compacts its history where less than the first is left of the
+context, and keeps as many recent tokens as the second says."""
+_RESERVED_SHARE, _KEPT_SHARE = 4, 8
+"""Both are at most these parts of the context, so that a small one has room for a history."""
 
 
 class PiProfile(InstalledProfile):
@@ -35,9 +35,20 @@ class PiProfile(InstalledProfile):
                 "PI_TELEMETRY": "0",
                 "GATEWAY_KEY": site.key,
             },
-            files={f"{folder}/models.json": json.dumps(_models(site))},
+            files={
+                f"{folder}/models.json": json.dumps(_models(site)),
+                f"{folder}/settings.json": json.dumps({"compaction": _compaction(site)}),
+            },
             stdin=site.instruction,
         )
+
+
+def _compaction(site: LaunchSite) -> dict[str, int]:
+    context = site.context_tokens
+    return {
+        "reserveTokens": min(_RESERVED_TOKENS, context // _RESERVED_SHARE),
+        "keepRecentTokens": min(_KEPT_TOKENS, context // _KEPT_SHARE),
+    }
 
 
 def _models(site: LaunchSite) -> dict[str, object]:
@@ -46,7 +57,7 @@ def _models(site: LaunchSite) -> dict[str, object]:
         "name": site.model,
         "reasoning": False,
         "input": ["text"],
-        "contextWindow": CONTEXT_TOKENS,
+        "contextWindow": site.context_tokens,
     }
     return {
         "providers": {

@@ -6,7 +6,7 @@ from rollart_flow.harness.profile import Launch, LaunchSite
 from rollart_flow.harness.profiles.installed import InstalledProfile, node, packages
 from rollart_flow.harness.profiles.pins import QWEN_CODE
 
-_SETTINGS = {
+_SETTINGS: dict[str, object] = {
     "security": {"auth": {"selectedType": "openai"}},
     "privacy": {"usageStatisticsEnabled": False},
     "telemetry": {"enabled": False},
@@ -39,6 +39,10 @@ class QwenCodeProfile(InstalledProfile):
                 "QWEN_HOME": f"{site.home}/.qwen",
                 "QWEN_CODE_SUPPRESS_YOLO_WARNING": "1",
             },
-            files={f"{site.home}/.qwen/settings.json": json.dumps(_SETTINGS)},
+            files={f"{site.home}/.qwen/settings.json": json.dumps(_settings(site))},
             stdin=site.instruction,
         )
+
+
+def _settings(site: LaunchSite) -> dict[str, object]:
+    return {**_SETTINGS, "model": {"generationConfig": {"contextWindowSize": site.context_tokens}}}

@@ -1,0 +1,60 @@
+"""A scripted policy whose weights are updated while it answers, at the commands of a group."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from rollart_flow.control.loop.waits import Signal
+from rollart_flow.control.protocols import PullStats
+from rollart_flow.types import Chunk, GenerationRequest
+from tests.gateway.core.rig import Script, ScriptedEngine
+
+
+class UpdatedEngine(ScriptedEngine):
+    """Implements `control.protocols.EngineCommands`: suspended, it samples no token.
+
+    A request in flight keeps its tokens, and what follows is of the version after the update.
+    """
+
+    def __init__(self, *scripts: Script | str, version: int = 3) -> None:
+        super().__init__(*scripts)
+        self.version = version
+        self.chunks = 0
+        """Chunks that were sampled."""
+        self._suspended = False
+        self._changed = Signal()
+
+    @property
+    def name(self) -> str:
+        return self.worker
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        async for chunk in super().generate(request):
+            while self._suspended:
+                await self._changed.wait()
+            self.chunks += 1
+            yield replace(chunk, versions=(self.version,) * len(chunk.token_ids))
+
+    async def suspend(self) -> None:
+        self._suspended = True
+
+    def prefetch(self, version: int) -> None: ...
+
+    async def update(self, version: int) -> PullStats:
+        assert self._suspended, "weights change only while no token is sampled"
+        self.version = version
+        return PullStats()
+
+    async def serve(self, version: int) -> bool:
+        self.version, self._suspended = version, False
+        self._changed.notify()
+        return False
+
+    async def release(self) -> int:
+        return 0
+
+    async def leave(self) -> int:
+        return 0
+
+    async def ping(self) -> None: ...
+
+    def restart(self) -> None: ...
