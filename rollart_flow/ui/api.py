@@ -1,7 +1,7 @@
 """The answers of `/api/...`: rows of views as JSON.
 
     runs                        {title, runs: [{name, uri, status, ..., figures}], query}
-    run/NAME                    {name, uri, status, error, pipeline, parent, settings, ...}
+    run/NAME/about              {name, uri, status, error, pipeline, parent, settings, ...}
     run/NAME/now                {cut, status}; `cut` is the seq of the newest row
     run/NAME/page/PAGE          {cut, newest, status, views: {VIEW: rows}} of `views.pages`
     run/NAME/sql?q=QUERY        the same with the view "sql"
@@ -10,11 +10,13 @@
     run/NAME/image/ID           an image that the run stored, as PNG
 
 `rows` is described in `encoding`. All of a run take `at=SEQ`; a page takes the parameters of its
-views, `VIEW.offset` and `VIEW.sort` for each view, and `views=VIEW,VIEW` for some of them only.
+views (`step=3`, or `VIEW.first=10` for one view), `VIEW.offset` and `VIEW.sort` for each view, and
+`views=VIEW,VIEW` for some of them only.
 Everything is read at one moment, and an error is {error: one line}.
 """
 
 import logging
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from rollart_flow.cli.summary import handle
 from rollart_flow.errors import QueryError, RollartError, RunNotFoundError, SettingsError
 from rollart_flow.store import Snapshot
 from rollart_flow.ui.catalog import RunCatalog
@@ -50,7 +53,7 @@ class UiApi:
         """Return the routes below `/api`."""
         answers = {
             "/runs": self._runs,
-            "/run/{run}": self._run,
+            "/run/{run}/about": self._about,
             "/run/{run}/now": self._now,
             "/run/{run}/page/{page}": self._page,
             "/run/{run}/cell": self._cell,
@@ -81,9 +84,8 @@ class UiApi:
     def _runs(self, request: Request) -> dict[str, Any]:
         return run_list(self._catalog)
 
-    def _run(self, request: Request) -> dict[str, Any]:
-        live = self._live(request)
-        return described(live)
+    def _about(self, request: Request) -> dict[str, Any]:
+        return described(self._live(request))
 
     def _now(self, request: Request) -> dict[str, Any]:
         live = self._live(request)
@@ -97,7 +99,7 @@ class UiApi:
         views = [view for view in PAGES[name] if wanted is None or view.name in wanted.split(",")]
 
         def read(reader: ViewReader) -> dict[str, ViewRows]:
-            return {v.name: reader.read(v, query, _part(query, v)) for v in views}
+            return {v.name: reader.read(v, _values(query, v), _part(query, v)) for v in views}
 
         return self._read(request, read)
 
@@ -133,6 +135,7 @@ def described(live: LiveRun) -> dict[str, Any]:
     return {
         "name": info.name,
         "uri": live.run.uri,
+        "handle": shlex.quote(handle(live.run)),
         "status": info.status,
         "error": info.error,
         "pipeline": info.pipeline,
@@ -153,6 +156,12 @@ def _view(name: str) -> View:
             if view.name == name:
                 return view
     raise RunNotFoundError(f"no view {name[:80]!r}")
+
+
+def _values(query: QueryParams, view: View) -> dict[str, str]:
+    """Return the values of a view's parameters; those with its name go before the others."""
+    own = {name: query.get(f"{view.name}.{name}", query.get(name)) for name in view.parameters}
+    return {name: value for name, value in own.items() if value is not None}
 
 
 def _part(query: QueryParams, view: View) -> Page:

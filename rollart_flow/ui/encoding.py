@@ -66,7 +66,7 @@ def _short(value: Any) -> Any:
 
 
 def _kind(kind: pl.DataType) -> str:
-    if kind.is_numeric():
+    if kind.is_numeric() or kind == pl.Duration:  # a duration is sent as its seconds
         return "number"
     if kind.is_temporal():
         return "time"

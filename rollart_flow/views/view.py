@@ -38,6 +38,8 @@ class View:
     """SQL over the tables of a run with parameters such as `:step`; without ORDER BY and LIMIT."""
     parameters: Mapping[str, type[int] | type[float] | type[str]] = field(default_factory=dict)
     """Types of the values that the caller gives, by name."""
+    defaults: Mapping[str, SqlValue] = field(default_factory=dict)
+    """Values of parameters that the caller may leave out."""
     lookups: Mapping[str, str] = field(default_factory=dict)
     """Queries with one value each, for further parameters; a later one may use those before it."""
     order: str = ""
@@ -110,7 +112,8 @@ class ViewReader:
                 is none of the result.
         """
         page = page or Page()
-        given = {name: _typed(name, kind, values) for name, kind in view.parameters.items()}
+        known = {**view.defaults, **(values or {})}
+        given = {name: _typed(name, kind, known) for name, kind in view.parameters.items()}
         if view.function is not None:
             return self._call(view, given, page)
         for name, query in view.lookups.items():

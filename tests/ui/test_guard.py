@@ -117,7 +117,7 @@ def test_the_form_takes_the_token(remote: TestClient) -> None:
     assert "set-cookie" not in wrong.headers
     assert remote.post("/login", content=b"x" * 5000).status_code == 413
     assert remote.post("/login", data={"token": TOKEN}).headers["location"] == "/"
-    assert remote.get("/api/run/small").status_code == 200
+    assert remote.get("/api/run/small/about").status_code == 200
 
 
 @pytest.mark.parametrize(("host", "status"), [("box.example", 200), ("evil.example", 421)])

@@ -13,7 +13,8 @@
 //   page.get(path, parameters)    another answer about the run, at the same moment
 //   page.title(text)  the heading's and the window's title
 //   page.neighbours({previous, next})    paths that the arrow keys go to
-// `show` is called again whenever rows are new: it must give the same ids to the same elements, so
+// A module may also export `load(page)`, which returns `page.data` in place of the page's own views
+// (`page.fetch()`). `show` is called again whenever rows are new: it must give the same ids to the same elements, so
 // that focus and folded parts stay. Text from a run goes through `el`, as text.
 
 import { ApiError, get, part, query } from "./api.js";
@@ -21,9 +22,10 @@ import { el, say } from "./dom.js";
 import { header, showHelp } from "./header.js";
 import { follow } from "./live.js";
 import { listen } from "./keyboard.js";
+import { chart } from "./chart.js";
 import { objects, table } from "./table.js";
 
-// Address, page of the API (null: the module asks by itself), module.
+// Address, page of the API (null: the module loads its data by itself), module.
 const PAGES = [
   ["/runs", null, "runs"],
   ["/run/:run", "overview", "overview"],
@@ -48,9 +50,8 @@ class Page {
 
   async fetch(views = null) {
     const states = {};
-    for (const [name, { sort, offset }] of Object.entries(this.states)) {
-      if (sort) states[`${name}.sort`] = sort;
-      if (offset) states[`${name}.offset`] = offset;
+    for (const [name, state] of Object.entries(this.states)) {
+      for (const [key, value] of Object.entries(state)) if (value !== "" && (key !== "offset" || value)) states[`${name}.${key}`] = value;
     }
     return this.get(`page/${this.page}`, { ...this.parameters, ...states, views: views?.join(",") });
   }
@@ -69,6 +70,10 @@ class Page {
 
   table(name, options) {
     return table(this, name, options);
+  }
+
+  chart(name, options) {
+    return chart(this, name, options);
   }
 
   link(path) {
@@ -127,7 +132,8 @@ async function refresh(page, first = false) {
   const main = document.getElementById("main");
   main.setAttribute("aria-busy", "true");
   try {
-    const [module, data] = await Promise.all([import(`./pages/${page.module}.js`), page.page === null ? module_data(page) : page.fetch()]);
+    const module = await import(`./pages/${page.module}.js`);
+    const data = await (module.load ? module.load(page) : page.fetch());
     if (current !== page) return;
     page.data = data;
     const shown = [module.show(page)].flat(Infinity).filter(Boolean);
@@ -142,10 +148,6 @@ async function refresh(page, first = false) {
   } finally {
     main.removeAttribute("aria-busy");
   }
-}
-
-async function module_data(page) {
-  return (await import(`./pages/${page.module}.js`)).load(page);
 }
 
 // Go to the part that the address names after #, else to the beginning.

@@ -21,8 +21,9 @@ export function queryOf(page, name, view) {
 
 // A table of a view of the page, with its caption, pages and query.
 //
-// options: {columns: {NAME: {label, format(value, row), link(row), hidden}}, caption, empty, sortable}
-// `link` returns the address of a page or null; `format` returns text or an element.
+// options: {columns: {NAME: {label, format(value, row), link(row), hidden}}, caption, empty, sortable, query}
+// `link` returns the address of a page or null; `format` returns text or an element. `sortable` and
+// `query` may be false.
 export function table(page, name, options = {}) {
   const view = page.data.views[name];
   const place = el("section", { class: "view", "data-view": name });
@@ -51,7 +52,7 @@ function show(place, page, name, view, options) {
   place.replaceChildren(
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": options.caption ?? view.title }, grid),
     ...[empty, pager(name, view, again)].filter(Boolean),
-    queryOf(page, name, view),
+    ...(options.query === false ? [] : [queryOf(page, name, view)]),
   );
 }
 
