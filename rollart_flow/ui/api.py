@@ -7,6 +7,7 @@
     run/NAME/sql?q=QUERY        the same with the view "sql"
     run/NAME/sql.csv?q=QUERY    up to `MOST_CSV_ROWS` rows of the query as a file
     run/NAME/cell?view=VIEW&column=COLUMN&offset=ROW    {value}: one value, whole
+    tables                      {TABLE: [{name, type, comment}]}
     run/NAME/image/ID           an image that the run stored, as PNG
 
 `rows` is described in `encoding`. All of a run take `at=SEQ`; a page takes the parameters of its
@@ -28,9 +29,10 @@ from starlette.routing import Route
 
 from rollart_flow.cli.summary import handle
 from rollart_flow.errors import QueryError, RollartError, RunNotFoundError, SettingsError
+from rollart_flow.schema import TABLES, delta_schema, stored_schema
 from rollart_flow.store import Snapshot
 from rollart_flow.ui.catalog import RunCatalog
-from rollart_flow.ui.encoding import encode_rows, encode_value
+from rollart_flow.ui.encoding import csv_text, encode_rows, encode_value
 from rollart_flow.ui.guard import refusal
 from rollart_flow.ui.live_run import LiveRun
 from rollart_flow.ui.run_list import run_list
@@ -39,6 +41,7 @@ from rollart_flow.views.view import Page, View, ViewReader, ViewRows
 
 _AT_ONCE = 4
 """Requests that read at a time; polars itself uses all cores for one."""
+MOST_CSV_ROWS = 100_000
 _LOG = logging.getLogger(__name__)
 
 
@@ -57,6 +60,10 @@ class UiApi:
             "/run/{run}/now": self._now,
             "/run/{run}/page/{page}": self._page,
             "/run/{run}/cell": self._cell,
+            "/run/{run}/sql": self._sql,
+            "/run/{run}/sql.csv": self._csv,
+            "/run/{run}/image/{image}": self._image,
+            "/tables": self._tables,
         }
         return [Route(path, self._answering(answer)) for path, answer in answers.items()]
 
@@ -117,13 +124,56 @@ class UiApi:
 
     def _cell(self, request: Request) -> dict[str, Any]:
         query = request.query_params
-        view, column = _view(query.get("view", "")), query.get("column", "")
+        name, column = query.get("view", ""), query.get("column", "")
         part = Page(_number(query, "offset") or 0, query.get("sort", ""), rows=1)
-        at = _number(query, "at")
-        frame = self._live(request).read(lambda s: ViewReader(s).read(view, query, part).frame, at)
+
+        def read(snapshot: Snapshot) -> ViewRows:
+            reader = ViewReader(snapshot)
+            if name == "sql":
+                return reader.sql(query.get("q", ""), part)
+            view = _view(name)
+            return reader.read(view, _values(query, view), part)
+
+        frame = self._live(request).read(read, _number(query, "at")).frame
         if frame.is_empty() or column not in frame.columns:
-            raise QueryError(f"{view.name} has no value {column!r} in row {part.offset}")
+            raise QueryError(f"{name} has no value {column!r} in row {part.offset}")
         return {"value": encode_value(frame.item(0, column))}
+
+    def _sql(self, request: Request) -> dict[str, Any]:
+        query = request.query_params
+        part = Page(_number(query, "sql.offset") or 0)
+        return self._read(request, lambda reader: {"sql": reader.sql(query.get("q", ""), part)})
+
+    def _csv(self, request: Request) -> Response:
+        query = request.query_params
+        part = Page(rows=MOST_CSV_ROWS)
+        at = _number(query, "at")
+        rows = self._live(request).read(lambda s: ViewReader(s).sql(query.get("q", ""), part), at)
+        name = 'attachment; filename="query.csv"'
+        return Response(
+            csv_text(rows.frame),
+            media_type="text/csv",
+            headers={"Content-Disposition": name, "X-Rows-Left-Out": str(rows.more).lower()},
+        )
+
+    def _image(self, request: Request) -> Response:
+        image = self._live(request).run.image(request.path_params["image"])
+        return Response(image.png, media_type="image/png")
+
+    def _tables(self, request: Request) -> dict[str, Any]:
+        return {
+            table: [
+                {
+                    "name": column.name,
+                    "type": str(column.type),
+                    "comment": described_by.metadata["comment"],
+                }
+                for column, described_by in zip(
+                    stored_schema(table), delta_schema(table).fields, strict=True
+                )
+            ]
+            for table in TABLES
+        }
 
     def _live(self, request: Request) -> LiveRun:
         return self._catalog.open(request.path_params["run"])

@@ -5,6 +5,7 @@ hold are texts: NaN, the infinities and integers beyond 2^53. Times are ISO 8601
 `LONGEST` is {"cut": its beginning, "length": characters}; `api/run/NAME/cell` has the whole of it.
 """
 
+import json
 import math
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -57,6 +58,36 @@ def encode_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     return [encode_value(item) for item in value]
+
+
+def csv_text(frame: pl.DataFrame) -> str:
+    """Return rows as CSV; lists and objects are JSON.
+
+    A spreadsheet runs a text that begins like a formula, so such a text gets an apostrophe.
+    """
+    columns = [_csv_column(column) for column in frame.iter_columns()]
+    return pl.DataFrame(columns).write_csv()
+
+
+def _csv_column(column: pl.Series) -> pl.Series:
+    if column.dtype.is_nested() or column.dtype == pl.Binary:
+        texts = [None if v is None else json.dumps(encode_value(v)) for v in column]
+        column = pl.Series(column.name, texts, pl.String)
+    if column.dtype == pl.Duration:
+        return column.dt.total_microseconds() / 1e6
+    if column.dtype != pl.String:
+        return column
+    formula = column.str.contains(r"^[=+\-@\t\r]")
+    return (
+        column.to_frame()
+        .select(
+            pl.when(formula)
+            .then("'" + pl.col(column.name))
+            .otherwise(pl.col(column.name))
+            .alias(column.name)
+        )
+        .to_series()
+    )
 
 
 def _short(value: Any) -> Any:

@@ -15,7 +15,7 @@ import { number } from "./format.js";
 import { objects, queryOf, table } from "./table.js";
 
 const [WIDTH, HEIGHT] = [560, 230];
-const PLOT = { left: 58, right: WIDTH - 12, top: 10, bottom: HEIGHT - 26 };
+const PLOT = { left: 58, right: WIDTH - 12, top: 10, bottom: HEIGHT - 30 };
 const COLORS = 8;
 let charts = 0;
 
@@ -123,7 +123,7 @@ function axes(bounds, across, up, { x }, format) {
     svg("text", { x: across(value), y: PLOT.bottom + 15, "text-anchor": "middle" }, number(value)));
   return svg("g", { "aria-hidden": "true" }, level, along,
     svg("line", { class: "axis", x1: PLOT.left, x2: PLOT.right, y1: PLOT.bottom, y2: PLOT.bottom }),
-    svg("text", { x: PLOT.right, y: PLOT.bottom + 25, "text-anchor": "end" }, x));
+    svg("text", { x: PLOT.right, y: PLOT.bottom + 24, "text-anchor": "end" }, x));
 }
 
 function bandOf(rows, { x, band: [low, high] }, across, up) {

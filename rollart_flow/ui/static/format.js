@@ -18,7 +18,7 @@ export function seconds(value) {
 }
 
 export function share(value) {
-  return typeof value === "number" ? `${(100 * value).toFixed(1)} %` : number(value);
+  return typeof value === "number" ? `${Number((100 * value).toFixed(1))} %` : number(value);
 }
 
 export function moment(value) {

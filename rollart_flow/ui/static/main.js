@@ -11,6 +11,7 @@
 //   page.chart(NAME, options)     the view as a chart with its query; see chart.js
 //   page.link(path)   the address of another page at the same moment; page.run("step/3") within the run
 //   page.get(path, parameters)    another answer about the run, at the same moment
+//   page.go(path)    go there
 //   page.title(text)  the heading's and the window's title
 //   page.neighbours({previous, next})    paths that the arrow keys go to
 // A module may also export `load(page)`, which returns `page.data` in place of the page's own views
@@ -29,6 +30,7 @@ import { objects, table } from "./table.js";
 const PAGES = [
   ["/runs", null, "runs"],
   ["/run/:run", "overview", "overview"],
+  ["/run/:run/sql", null, "sql"],
 ];
 
 class Page {
@@ -84,6 +86,14 @@ class Page {
 
   run(path) {
     return `/run/${part(this.route.run)}${path ? `/${path}` : ""}`;
+  }
+
+  go(path) {
+    return go(path);
+  }
+
+  isCurrent() {
+    return current === this;
   }
 
   title(text) {

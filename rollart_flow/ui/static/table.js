@@ -74,6 +74,7 @@ function body(page, name, view, columns, row, index, options) {
     let shown = how.format ? how.format(value, row) : text(value, column.type);
     const href = how.link?.(row);
     if (href) shown = link(page.link(href), shown);
+    if (typeof shown === "string" && shown.length > 80) shown = el("div", { class: "clip" }, shown);
     const opens = value !== null && typeof value === "object" && "cut" in value && !how.format;
     return el("td", { class: column.type === "number" ? "number" : null }, shown, opens && opener(page, name, view, column.name, index, value.length));
   });
