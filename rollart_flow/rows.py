@@ -1,8 +1,8 @@
 """Conversion of frozen values to rows of the tables and back.
 
 A field of `Trajectory` is a column of `trajectories` of the same name, except for its verdicts
-(`verdict_rows`) and exchanges (`exchange_rows`). A new field of numbers, texts or lists of them
-needs no change here.
+(`verdict_rows`) and exchanges (`exchange_rows`), from which `delivered_fraction` follows.
+A new field of numbers, texts or lists of them needs no change here.
 """
 
 import json
@@ -66,6 +66,7 @@ def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
     row["turns"] = [_values(turn) for turn in trajectory.turns]
     row["sampling"] = _values(trajectory.sampling)
     row["reward_parts"] = _parts(trajectory)
+    row["delivered_fraction"] = trajectory.delivered_fraction
     if trajectory.images is not None:
         row["images"] = [image.image_id for image in trajectory.images]
     return row

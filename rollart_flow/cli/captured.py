@@ -42,7 +42,10 @@ def calls_shown(row: Mapping[str, Any]) -> list[RenderableType]:
         return []
     numbers = {each["trajectory_id"]: each["branch"] for each in row.get("branches", [row])}
     table = _table(calls, numbers)
-    return ["", f"{len(calls)} calls; {_account(row['account'])}", table]
+    heading = f"{len(calls)} calls; {_account(row['account'])}"
+    if (fraction := row["delivered_fraction"]) is not None:
+        heading = f"{heading}; delivered_fraction {fraction:.3f}"
+    return ["", heading, table]
 
 
 def _account(values: Mapping[str, Any]) -> str:

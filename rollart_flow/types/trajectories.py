@@ -191,6 +191,20 @@ class Trajectory:
     """Calls of a captured agent in the order of their arrival, which are rows of the table
     `exchanges`; None without such an agent, and in branches other than 0."""
 
+    @property
+    def delivered_fraction(self) -> float | None:
+        """Fraction of the sampled tokens of a captured agent that training can have.
+
+        The calls count, over all branches of the attempt: None if they sampled nothing, without
+        such an agent, and in branches other than 0.
+        """
+        calls = self.exchanges or ()
+        sampled = sum(call.sampled_tokens for call in calls)
+        if not sampled:
+            return None
+        trains = self.split is Split.TRAIN and self.outcome in TRAINABLE and self.reward is not None
+        return sum(call.trained_tokens for call in calls) / sampled if trains else 0.0
+
 
 def unscored(trajectory: Trajectory) -> Trajectory:
     """Return a trajectory without its reward."""

@@ -86,6 +86,28 @@ def test_each_attempt_has_an_account(tmp_path: Path) -> None:
         assert each["missing"] == 0
 
 
+def test_the_column_of_an_attempt_is_what_the_query_finds(tmp_path: Path) -> None:
+    run = captured_run(tmp_path, attempts(range(400, 480)))
+    found = token_accounts(run).select("episode_id", found=pl.col("delivered") / pl.col("sampled"))
+    rows = run.trajectories.join(found.lazy(), on="episode_id").collect()
+    first = rows.filter(pl.col("branch") == 0)
+    assert first["delivered_fraction"].to_list() == first["found"].to_list()
+    assert {0.0, 1.0} < {*first["delivered_fraction"].to_list()}
+    assert rows.filter(pl.col("branch") > 0)["delivered_fraction"].null_count() > 0
+    assert rows.filter(pl.col("branch") > 0)["delivered_fraction"].drop_nulls().is_empty()
+
+
+def test_the_documented_query_counts_withheld_tokens(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reading.md").read_text()
+    made = attempts(range(500, 560))
+    why = captured_run(tmp_path, made).sql(page.split('WHY = """')[1].split('"""')[0])
+    by_reason = {row["why"]: row["sampled_tokens"] for row in why.to_dicts()}
+    trained = [[row for row in rows if row.split is Split.TRAIN] for rows in made]
+    wanted = counted([tuple(rows) for rows in trained])
+    assert sum(by_reason.values()) == wanted.total()
+    assert by_reason["untrained_call"] == wanted["untrained_call"] > 0
+
+
 def test_a_token_that_no_row_has_is_missing(tmp_path: Path) -> None:
     rows = captured("t", 3, 8)
     assert len(rows) > 1

@@ -39,6 +39,8 @@ def test_an_attempt_shows_its_branches_and_calls(uri: str) -> None:
     shown = [line.split() for line in out.splitlines()]
     assert f"{len(rows)} branches of the episode" in out
     assert "8 calls; delivered" in out
+    assert found["delivered_fraction"] == pytest.approx(found["account"]["fraction"])
+    assert f"; delivered_fraction {found['delivered_fraction']:.3f}" in " ".join(out.split())
     for call in found["calls"]:
         if call["trajectory_id"] is not None:
             prompt, end = call["answer_start"], call["answer_end"]

@@ -19,6 +19,7 @@ from tests.store.power import watched_disk
 ROOT = Path(__file__).parents[2]
 NEW_TABLES = {7: ("sandboxes", "verdicts", "admissions"), 8: ("exchanges",)}
 """Tables that came with a version."""
+OF_9 = {"trajectories": ["delivered_fraction"]}
 OF_7 = {"trajectories": ["diff", "verifier", "suspicions"]}
 OF_6 = {
     "trajectories": [
@@ -36,13 +37,13 @@ OF_2 = {
     "steps": ["value_loss", "mismatch_kl", "mismatch_ratio_max", "ess", "lags"],
 }
 """Columns that came with a version."""
-_LATER = {
-    1: (OF_2, OF_3, OF_4, OF_5, OF_6, OF_7), 2: (OF_3, OF_4, OF_5, OF_6, OF_7),
-    3: (OF_4, OF_5, OF_6, OF_7), 4: (OF_5, OF_6, OF_7), 5: (OF_6, OF_7), 6: (OF_7,), 7: (),
-}  # fmt: skip
+_NEW = ((2, OF_2), (3, OF_3), (4, OF_4), (5, OF_5), (6, OF_6), (7, OF_7), (9, OF_9))
 ADDED = {
-    version: {table: [name for of in later for name in of.get(table, [])] for table in TABLES}
-    for version, later in _LATER.items()
+    version: {
+        table: [name for since, of in _NEW if since > version for name in of.get(table, [])]
+        for table in TABLES
+    }
+    for version in range(1, SCHEMA_VERSION)
 }
 """Columns that a version did not have."""
 
