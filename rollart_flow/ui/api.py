@@ -1,6 +1,7 @@
 """The answers of `/api/...`: rows of views as JSON.
 
     runs                        {title, runs: [{name, uri, status, ..., figures}], query}
+    compare?run=NAME&run=NAME   {runs, settings: [{name, values}], views: {NAME: {VIEW: rows}}}
     run/NAME/about              {name, uri, status, error, pipeline, parent, settings, ...}
     run/NAME/now                {cut, status}; `cut` is the seq of the newest row
     run/NAME/page/PAGE          {cut, newest, status, views: {VIEW: rows}} of `views.pages`
@@ -35,7 +36,7 @@ from rollart_flow.ui.catalog import RunCatalog
 from rollart_flow.ui.encoding import csv_text, encode_rows, encode_value
 from rollart_flow.ui.guard import refusal
 from rollart_flow.ui.live_run import LiveRun
-from rollart_flow.ui.run_list import run_list
+from rollart_flow.ui.several_runs import compared, run_list
 from rollart_flow.views.pages import PAGES
 from rollart_flow.views.view import Page, View, ViewReader, ViewRows
 
@@ -56,6 +57,7 @@ class UiApi:
         """Return the routes below `/api`."""
         answers = {
             "/runs": self._runs,
+            "/compare": self._compare,
             "/run/{run}/about": self._about,
             "/run/{run}/now": self._now,
             "/run/{run}/page/{page}": self._page,
@@ -90,6 +92,10 @@ class UiApi:
 
     def _runs(self, request: Request) -> dict[str, Any]:
         return run_list(self._catalog)
+
+    def _compare(self, request: Request) -> dict[str, Any]:
+        names = request.query_params.getlist("run")
+        return compared(self._catalog, names)
 
     def _about(self, request: Request) -> dict[str, Any]:
         return described(self._live(request))

@@ -3,7 +3,8 @@
 export class ApiError extends Error {}
 
 export function query(parameters) {
-  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const given = Object.entries(parameters).flatMap(([name, value]) => [value].flat().map((each) => [name, each]))
+    .filter(([, value]) => value !== null && value !== undefined && value !== "");
   const text = new URLSearchParams(given).toString();
   return text ? `?${text}` : "";
 }

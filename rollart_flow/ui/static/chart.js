@@ -6,9 +6,10 @@
 //   by: columns whose values name the series instead, with y: {column: label} of one column,
 //   band: [lowest, highest] columns around the first series,
 //   kind: "line" (default) or "bars", which are stacked,
-//   link: (row) => path of a page, format: (value) => text, caption, zoom: false
+//   link: (row) => path of a page, format: (value) => text, caption, along: (value) => text for x,
+//   zoom: "local" for a view without the parameters `first` and `last`, by which others are asked
+//   again when one zooms; false for a chart without zoom
 // }
-// A view that has the parameters `first` and `last` is asked again when one zooms.
 
 import { el, fold, link as anchor, svg } from "./dom.js";
 import { number } from "./format.js";
@@ -27,13 +28,15 @@ export function chart(page, name, options) {
 
 function show(place, page, name, options) {
   const view = page.data.views[name];
-  const rows = objects(view);
+  const range = page.states[name];
+  const zoomed = range?.first !== undefined;
+  const inside = (row) => options.zoom !== "local" || !zoomed || (row[options.x] >= range.first && row[options.x] <= range.last);
+  const rows = objects(view).filter(inside);
   const series = seriesOf(rows, options);
-  const zoomed = page.states[name]?.first !== undefined;
   const caption = options.caption ?? view.title;
   const zoom = async (range) => {
     page.state(name, range === null ? {} : { first: range[0], last: range[1] });
-    page.data.views[name] = (await page.fetch([name])).views[name];
+    if (options.zoom !== "local") page.data.views[name] = (await page.fetch([name])).views[name];
     show(place, page, name, options);
   };
   const reset = zoomed && el("button", { type: "button", class: "small", id: `whole-${name}`, onclick: () => zoom(null) }, "whole");
@@ -114,13 +117,13 @@ function described(series, { x }, format) {
   return `${said.join("; ")}. The table below has all values.`;
 }
 
-function axes(bounds, across, up, { x }, format) {
+function axes(bounds, across, up, { x, along: shown = number }, format) {
   const level = ticks(bounds.low, bounds.high, 4).map((value) => [
     svg("line", { class: "grid", x1: PLOT.left, x2: PLOT.right, y1: up(value), y2: up(value) }),
     svg("text", { x: PLOT.left - 6, y: up(value) + 4, "text-anchor": "end" }, format(value)),
   ]);
   const along = ticks(bounds.xLow, bounds.xHigh, 7).filter(Number.isInteger).map((value) =>
-    svg("text", { x: across(value), y: PLOT.bottom + 15, "text-anchor": "middle" }, number(value)));
+    svg("text", { x: across(value), y: PLOT.bottom + 15, "text-anchor": "middle" }, shown(value)));
   return svg("g", { "aria-hidden": "true" }, level, along,
     svg("line", { class: "axis", x1: PLOT.left, x2: PLOT.right, y1: PLOT.bottom, y2: PLOT.bottom }),
     svg("text", { x: PLOT.right, y: PLOT.bottom + 24, "text-anchor": "end" }, x));

@@ -29,6 +29,7 @@ import { objects, table } from "./table.js";
 // Address, page of the API (null: the module loads its data by itself), module.
 const PAGES = [
   ["/runs", null, "runs"],
+  ["/compare", null, "compare"],
   ["/run/:run", "overview", "overview"],
   ["/run/:run/sql", null, "sql"],
 ];
