@@ -11,7 +11,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 # Tests and runs start many processes: each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-whole check docs bench fuzz chaos paper notebook clean
+.PHONY: setup demo test test-whole test-ui check docs bench fuzz chaos paper notebook clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,10 @@ test: $(STAMP)
 
 test-whole: $(STAMP)
 	$(BIN)/pytest -m whole
+
+# Pages in a headless browser: Debian's packages chromium and chromium-driver.
+test-ui: $(STAMP)
+	$(BIN)/pytest -m ui tests/ui
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
