@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from random import Random
+from threading import Lock
 from typing import Any, ClassVar, NamedTuple
 
 from rollart_flow.envs.base import Environment, Info
@@ -41,6 +42,10 @@ GOALS = {
     "pick_cool_then_place_in_recep": "coolable",
 }
 """Goals of ALFWorld's library, and what a thing has to be able to do for it."""
+
+
+_ONE_PARSER = Lock()
+"""The package has one parser for all games of a process, which threads must not use together."""
 
 
 class House(NamedTuple):
@@ -145,7 +150,8 @@ class AlfWorldEnvironment(Environment):
         self._invalid += not known
         won, told = False, "Nothing happens."
         if known:
-            state, _, _ = self._game.step(known[-1])
+            with _ONE_PARSER:
+                state, _, _ = self._game.step(known[-1])
             self._possible = list(state["admissible_commands"])
             won, told = bool(state["won"]), str(state.feedback)
         info = {"success": won, "invalid_actions": self._invalid}
@@ -159,10 +165,12 @@ class AlfWorldEnvironment(Environment):
     def _load(self, game: Any, task: str) -> Any:
         made = house(**json.loads(task))
         grammar = self._grammar.replace("UNKNOWN GOAL", made.goal)
-        game.load({"pddl_domain": self._domain, "grammar": grammar, "pddl_problem": made.problem})
-        for info in game._entity_infos.values():
-            info.name = info.id.replace("_", " ")
-        return game.reset()
+        files = {"pddl_domain": self._domain, "grammar": grammar, "pddl_problem": made.problem}
+        with _ONE_PARSER:
+            game.load(files)
+            for info in game._entity_infos.values():
+                info.name = info.id.replace("_", " ")
+            return game.reset()
 
     def _shown(self, text: str) -> str:
         if self._settings.commands:

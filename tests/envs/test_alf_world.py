@@ -1,5 +1,7 @@
 """Household tasks of ALFWorld."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from rollart_flow.envs import AlfWorld
@@ -29,6 +31,17 @@ def test_the_planner_reaches_every_goal(number: int) -> None:
     needs("fast_downward", "alfworld")
     domain = AlfWorld(places=3, things=3)
     check_solutions(domain, domain.task(number))
+
+
+def test_houses_may_be_entered_in_several_threads() -> None:
+    needs("fast_downward", "alfworld")
+    domain = AlfWorld(places=3, things=2)
+
+    def entered(number: int) -> object:
+        return domain.make().reset(0, domain.task(number).payload)[0]
+
+    with ThreadPoolExecutor(3) as threads:
+        assert all("Your task is to" in str(shown) for shown in threads.map(entered, range(6)))
 
 
 def test_play_is_seeded_and_commands_that_are_not_possible_change_nothing() -> None:

@@ -2,7 +2,10 @@
 
 import json
 import re
+import shutil
+import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import polars as pl
@@ -12,13 +15,17 @@ from rollart_flow import runner
 from rollart_flow.pipeline import load_pipeline
 from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.store import Run, open_run
-from rollart_flow.types import EventKind, Reason
+from rollart_flow.types import EventKind, Reason, Split
 from tests.cli.shell import served_reward
+from tests.envs.foreign.nemo_gym_server import CounterRoutes, counting
 from tests.envs.foreign.openenv_server import Answer, counting_in_a_thread, shown
+from tests.envs.foreign.venvs import newer_python, served, venv
+from tests.extras import needs
 from tests.local_ray import own_ray
 from tests.s3.server import BUCKET, s3_server
 
 GALLERY = Path(__file__).parents[2] / "pipelines"
+FAKES = Path(__file__).parents[1] / "envs" / "foreign" / "fakes"
 RUN_BY_OTHERS = {"scenario", "pretrained_model"}
 """Run by tests/simulation, as it is no pipeline, and by tests/runner/test_pretrained.py."""
 FILES = sorted({path.stem for path in GALLERY.glob("*.py")} - RUN_BY_OTHERS)
@@ -32,6 +39,8 @@ TINY = {
 }
 BRIEF = {"every": "2", "episodes": "4"}
 """Further settings of the files that evaluate."""
+FEW = {"every": "2", "evaluate.episodes": "4"}
+"""The same where a domain has episodes of its own."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -249,6 +258,114 @@ def test_the_environment_is_at_an_openenv_server(
     assert set(said) <= sent
 
 
+@pytest.mark.whole
+def test_houses_of_alfworld_are_visited_and_some_are_held_out(folder: str) -> None:
+    needs("fast_downward", "alfworld")
+    few = {"policy.warm_start": "0", "group_size": "2", "batch_size": "4"}
+    run = ran("alf_world", folder, **FEW, **few)
+    rows = trained(run)
+    assert set(rows["outcome"]) <= {"completed", "truncated"}
+    assert set(rows["env_version"]) == {"alfworld/1"}
+    assert "success/held_out" in set(run.evaluations.collect()["metric"])
+
+
+def test_an_environment_of_skyrl_gym_is_played_in_a_process(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package is a stand-in of ours; the next test has the real one."""
+    shutil.copytree(FAKES / "skyrl_gym", tmp_path / "rollart_flow" / "skyrl" / "skyrl_gym")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("SKYRL_PYTHON", sys.executable)
+    few = {"policy.warm_start": "0", "group_size": "2", "batch_size": "4"}
+    assert_a_share_is_paid(ran("skyrl_guess", folder, **FEW, **few), "guess")
+
+
+def assert_a_share_is_paid(run: Run, domain: str) -> None:
+    """Rewards lie from 0 to 1, and tasks that were held out have been evaluated."""
+    rows = trained(run)
+    assert set(rows["domain"]) == {domain}
+    assert rows["reward"].is_between(0, 1.5).all()
+    assert {"success/held_out", "success"} <= set(run.evaluations.collect()["metric"])
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("name", "domain", "variable", "package"),
+    [
+        ("skyrl_guess", "guess", "SKYRL_PYTHON", "skyrl-gym==0.4.0"),
+        ("verifiers_sums", "sums", "VERIFIERS_PYTHON", "verifiers==0.4.0"),
+    ],
+)
+def test_the_policy_learns_in_the_process_of_the_package_itself(
+    folder: str,
+    name: str,
+    domain: str,
+    variable: str,
+    package: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(variable, str(venv(package)))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert_it_learned(name, domain, folder)
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(1800)
+def test_the_policy_learns_at_a_server_of_nemo_gym(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = venv("nemo-gym==0.4.0", base=newer_python())
+    with served(python, "nemo_gym_server.py", "mcqa") as port:
+        monkeypatch.setenv("NEMO_GYM_URL", f"http://127.0.0.1:{port}")
+        assert_it_learned("nemo_letters", "letters", folder)
+
+
+def assert_it_learned(name: str, domain: str, folder: str) -> None:
+    """The mean reward of the last steps is twice that of the first ones."""
+    loaded = load_pipeline(GALLERY / f"{name}.py", {})
+    run = open_run(runner.run(loaded, store=folder, name=f"{name}-1", executor="inline").uri)
+    assert_a_share_is_paid(run, domain)
+    rewards = run.steps.sort("step").collect()["reward_mean"]
+    assert rewards.tail(4).mean() > 2 * rewards.head(4).mean()  # type: ignore[operator]
+
+
+def test_answers_are_verified_by_a_resources_server_of_nemo_gym(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is one of our own; the test above has that of the package."""
+    verified: list[str] = []
+
+    def seed(routes: CounterRoutes) -> None:
+        routes.reply(200, {}, "a")
+
+    def verify(routes: CounterRoutes) -> None:
+        body = routes.server.seen[-1][1]
+        verified.append(body["expected_answer"])
+        routes.reply(200, {**body, "reward": float("A" in str(body["response"]["output"][-1]))})
+
+    with counting({"/seed_session": seed, "/verify": verify}) as server:
+        monkeypatch.setenv("NEMO_GYM_URL", server.url)
+        run = ran("nemo_letters", folder, **FEW, **{"policy.warm_start": "0"})
+    assert set(trained(run)["reward"]) <= {0.0, 1.0}
+    assert set(verified) == set("ABCDEF"), "two of them are held out"
+
+
+def test_tasks_of_verifiers_are_those_that_are_not_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its episodes need the package: see the test that is run with `whole`."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    pipeline = load_pipeline(GALLERY / "verifiers_sums.py", {}).pipeline
+    (sums,) = pipeline.tasks.domains
+    held_out = {task.task_id for task in sums.held_out(0)}
+    assert len(held_out) == 8
+    trained = {task.task_id for task in islice(sums.tasks(Split.TRAIN, 0), 32)}
+    assert len(trained) == 32
+    assert not trained & held_out
+
+
 def test_the_reward_comes_from_the_endpoint(
     folder: str, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,7 +408,7 @@ def test_every_file_can_be_planned_at_that_size(name: str) -> None:
 def test_every_file_of_the_gallery_is_run_here_and_listed_in_its_page() -> None:
     files = {path.stem for path in GALLERY.glob("*.py")}
     here = Path(__file__).read_text()
-    assert 8 <= len(files) <= 24
+    assert 8 <= len(files) <= 32
     assert [name for name in FILES if f'"{name}' not in here] == []
     page = (GALLERY.parent / "docs" / "gallery.md").read_text()
     assert set(re.findall(r"^\| `pipelines/(\w+)\.py`", page, re.MULTILINE)) == files

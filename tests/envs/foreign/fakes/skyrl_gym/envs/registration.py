@@ -1,0 +1,3 @@
+"""Places of environments by their ids."""
+
+registry: dict[str, str] = {}
