@@ -21,10 +21,12 @@ def _():
     import polars as pl
 
     from rollart_flow import errors, open_run
+    from rollart_flow.analysis.spelling import speller
     from rollart_flow.cli.output import as_text
     from rollart_flow.cli.summary import render_summary, summarize
-    from rollart_flow.cli.transcript import read_trajectory, render_trajectory, speller
+    from rollart_flow.cli.transcript import read_trajectory, render_trajectory
     from rollart_flow.store import list_runs, store_uri
+    from rollart_flow.views.spans import spans_of_step
 
     return (
         alt,
@@ -38,6 +40,7 @@ def _():
         read_trajectory,
         render_summary,
         render_trajectory,
+        spans_of_step,
         speller,
         store_uri,
         summarize,
@@ -136,65 +139,17 @@ def _(mo, tables):
 
 
 @app.cell
-def _(pl):
-    def spans_of(row):
-        """Spans of a trajectory, in seconds since the first trajectory of the step was created.
-
-        The seconds of turns are stored and follow each other. The rest of the time until the
-        trajectory finished is shown as one span of waiting in the rollout worker.
-        """
-        at = row["created_s"]
-        parts = [("reset", row["reset_s"])]
-        for turn in row["turns"]:
-            parts += [("generate", turn["generate_s"]), ("environment", turn["step_s"])]
-        busy = sum(seconds for _, seconds in parts)
-        parts.append(("wait in rollout", max(0.0, row["finished_s"] - at - busy)))
-        parts.append(("reward", row["scored_s"] - row["finished_s"]))
-        parts.append(("wait in buffer", row["batched_s"] - row["scored_s"]))
-        for what, seconds in parts:
-            yield {
-                "trajectory": row["trajectory_id"],
-                "domain": row["domain"],
-                "span": what,
-                "start": at,
-                "end": at + seconds,
-            }
-            at += seconds
-
-    def timeline_of(tables, step):
-        """Spans of every trajectory that a step trained on."""
-        batch = tables.batches.filter(pl.col("step") == step).select(
-            "trajectory_id", pl.col("committed_at").alias("batched_at")
-        )
-        moments = ("created", "finished", "scored", "batched")
-        members = (
-            batch.join(tables.trajectories, on="trajectory_id").sort("created_at", "trajectory_id")
-        ).with_columns(
-            (pl.col(f"{moment}_at") - pl.col("created_at").min())
-            .dt.total_microseconds()
-            .truediv(1e6)
-            .alias(f"{moment}_s")
-            for moment in moments
-        )
-        columns = ("trajectory_id", "domain", "turns", "reset_s", *(f"{m}_s" for m in moments))
-        rows = members.select(columns).collect().to_dicts()
-        return pl.DataFrame([span for row in rows for span in spans_of(row)])
-
-    return (timeline_of,)
-
-
-@app.cell
-def _(alt, mo, step_choice, tables, timeline_of):
-    timeline = timeline_of(tables, step_choice.value)
+def _(alt, mo, spans_of_step, step_choice, tables):
+    timeline = spans_of_step(tables, int(step_choice.value)).collect()
     timeline_chart = (
         alt.Chart(timeline)
         .mark_bar()
         .encode(
-            x=alt.X("start:Q", title="seconds since the first one was created"),
-            x2="end:Q",
-            y=alt.Y("trajectory:N", sort=None, title=None),
+            x=alt.X("start_s:Q", title="seconds since the first one was created"),
+            x2="end_s:Q",
+            y=alt.Y("trajectory_id:N", sort=None, title=None),
             color=alt.Color("span:N"),
-            tooltip=["trajectory", "domain", "span", "start", "end"],
+            tooltip=["trajectory_id", "domain", "span", "start_s", "end_s", "version_first"],
         )
         .properties(width=640)
     )
@@ -204,7 +159,7 @@ def _(alt, mo, step_choice, tables, timeline_of):
 
 @app.cell
 def _(mo, timeline):
-    _ids = timeline["trajectory"].unique(maintain_order=True).to_list()
+    _ids = timeline["trajectory_id"].unique(maintain_order=True).to_list()
     trajectory_choice = mo.ui.dropdown(_ids, value=_ids[0], label="trajectory")
     mo.vstack([mo.md("## Transcript"), trajectory_choice])
     return (trajectory_choice,)
@@ -213,7 +168,7 @@ def _(mo, timeline):
 @app.cell
 def _(as_text, mo, read_trajectory, render_trajectory, run, speller, trajectory_choice):
     transcript = as_text(
-        render_trajectory(read_trajectory(run, trajectory_choice.value), speller(run))
+        render_trajectory(read_trajectory(run, trajectory_choice.value), speller(run.uri))
     )
     mo.plain_text(transcript)
     return (transcript,)

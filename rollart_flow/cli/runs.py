@@ -67,6 +67,7 @@ def show(
         else:
             show_summary(console(), summary)
         return
+    from rollart_flow.analysis.spelling import speller
     from rollart_flow.cli import transcript
 
     with reading(opened.uri):
@@ -74,7 +75,7 @@ def show(
     if as_json:
         print_json(row)
     else:
-        console().print(transcript.render_trajectory(row, transcript.speller(opened)))
+        console().print(transcript.render_trajectory(row, speller(opened.uri)))
 
 
 def query(

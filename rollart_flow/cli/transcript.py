@@ -1,7 +1,7 @@
 """Rendering of one trajectory: per turn the observation, the action and every generated token."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -16,12 +16,10 @@ from rollart_flow.types.messages import message_from_json
 if TYPE_CHECKING:
     import polars as pl
 
+    from rollart_flow.analysis.spelling import Spell
     from rollart_flow.store import Run, Snapshot
 
 _MOST_CANDIDATES = 5
-
-Spell = Callable[[int], str]
-"""Text of one token."""
 
 
 def find_trajectory(run: "Run", beginning: str) -> str:
@@ -97,21 +95,7 @@ def _sampled() -> "pl.Expr":
     return versions.len() - versions.count_matches(-1)
 
 
-def speller(run: "Run") -> Spell:
-    """Return a speller of token ids: the run's tokenizer, or numbers if it has none."""
-    from tokenizers import Tokenizer
-
-    from rollart_flow.store.layout import policy_uri
-    from rollart_flow.weights.folder_store import file_in
-
-    source = file_in(policy_uri(run.uri), "tokenizer.json")
-    if source is None:
-        return lambda token: f"<{token}>"
-    tokenizer = Tokenizer.from_str(source.decode())
-    return lambda token: str(tokenizer.decode([token], skip_special_tokens=False))
-
-
-def render_trajectory(row: Mapping[str, Any], spell: Spell) -> RenderableType:
+def render_trajectory(row: Mapping[str, Any], spell: "Spell") -> RenderableType:
     parts: list[RenderableType] = [_head(row)]
     if branches := row.get("branches"):
         parts += ["", _branch_table(branches)]
@@ -236,7 +220,7 @@ def _said(turn: Mapping[str, Any]) -> RenderableType:
     return table
 
 
-def _tokens(row: Mapping[str, Any], turn: Mapping[str, Any], spell: Spell) -> Table:
+def _tokens(row: Mapping[str, Any], turn: Mapping[str, Any], spell: "Spell") -> Table:
     """The generated tokens of a turn, and the number of its observation tokens."""
     positions = range(turn["start"], turn["end"])
     generated = [at for at in positions if row["token_versions"][at] >= 0]

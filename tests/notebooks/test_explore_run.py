@@ -59,11 +59,11 @@ def test_staleness_and_lag_are_counted_over_all_batches(names: Mapping[str, Any]
 
 def test_the_timeline_has_no_gap_and_no_overlap(names: Mapping[str, Any]) -> None:
     timeline = names["timeline"]
-    assert timeline["trajectory"].n_unique() == BATCH_SIZE
-    for (_,), spans in timeline.group_by("trajectory"):
+    assert timeline["trajectory_id"].n_unique() == BATCH_SIZE
+    for (_,), spans in timeline.group_by("trajectory_id"):
         assert spans["span"][0] == "reset"
-        assert spans["start"][1:].to_list() == spans["end"][:-1].to_list()
-        assert (spans["end"] >= spans["start"]).all()
+        assert spans["start_s"][1:].to_list() == spans["end_s"][:-1].to_list()
+        assert (spans["end_s"] >= spans["start_s"]).all()
     assert "wait in buffer" in timeline["span"].to_list()
 
 
