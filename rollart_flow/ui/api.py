@@ -3,6 +3,7 @@
     runs                        {title, runs: [{name, uri, status, ..., figures}], query}
     compare?run=NAME&run=NAME   {runs, settings: [{name, values}], views: {NAME: {VIEW: rows}}}
     run/NAME/about              {name, uri, status, error, pipeline, parent, settings, ...}
+    run/NAME/waits              {processes}: what each process of a running run waits for
     run/NAME/now                {cut, status}; `cut` is the seq of the newest row
     run/NAME/page/PAGE          {cut, newest, status, views: {VIEW: rows}} of `views.pages`
     run/NAME/sql?q=QUERY        the same with the view "sql"
@@ -20,6 +21,7 @@ Everything is read at one moment, and an error is {error: one line}.
 import logging
 import shlex
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import anyio.to_thread
@@ -32,6 +34,7 @@ from rollart_flow.cli.summary import handle
 from rollart_flow.errors import QueryError, RollartError, RunNotFoundError, SettingsError
 from rollart_flow.schema import TABLES, delta_schema, stored_schema
 from rollart_flow.store import Snapshot
+from rollart_flow.store.waits import read_waits
 from rollart_flow.ui.catalog import RunCatalog
 from rollart_flow.ui.encoding import csv_text, encode_rows, encode_value
 from rollart_flow.ui.guard import refusal
@@ -59,6 +62,7 @@ class UiApi:
             "/runs": self._runs,
             "/compare": self._compare,
             "/run/{run}/about": self._about,
+            "/run/{run}/waits": self._waits,
             "/run/{run}/now": self._now,
             "/run/{run}/page/{page}": self._page,
             "/run/{run}/cell": self._cell,
@@ -103,6 +107,10 @@ class UiApi:
     def _now(self, request: Request) -> dict[str, Any]:
         live = self._live(request)
         return {"cut": live.newest().seq, "status": live.run.status}
+
+    def _waits(self, request: Request) -> dict[str, Any]:
+        reports = read_waits(self._live(request).run.uri)
+        return {"processes": [asdict(report) for report in reports]}
 
     def _page(self, request: Request) -> dict[str, Any]:
         name, query = request.path_params["page"], request.query_params

@@ -32,6 +32,10 @@ const PAGES = [
   ["/compare", null, "compare"],
   ["/run/:run", "overview", "overview"],
   ["/run/:run/sql", null, "sql"],
+  ["/run/:run/step/:step", "step", "step"],
+  ["/run/:run/group/:group", "group", "group"],
+  ["/run/:run/trajectory/:trajectory", "trajectory", "trajectory"],
+  ["/run/:run/events", "events", "events"],
 ];
 
 class Page {
