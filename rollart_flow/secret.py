@@ -15,6 +15,8 @@ from rollart_flow.errors import SettingsError
 _MASK = "***"
 _SHORTEST_MASKED = 4
 """Length below which a value is not searched for: it would also be part of ordinary words."""
+_SHORTEST_KEY = 8
+"""Length below which the value of a variable that is named like a key is no key."""
 _read: set[str] = set()
 _KEY_NAME = re.compile(
     r"(?:^|_)(?:api_?key|access_?key|secret|token|passw(?:or)?d|passphrase|credentials?|private_key"
@@ -100,3 +102,19 @@ def masked(text: str) -> str:
     for value in sorted(_read, key=len, reverse=True):
         text = text.replace(value, _MASK)
     return text
+
+
+def masked_in_log(text: str) -> str:
+    """Return a text with `***` for the secrets of `masked`, and for keys in the environment.
+
+    A variable whose name is that of a key may hold one that no setting mentions, such as the key of
+    a library that prints its requests.
+    """
+    held = {
+        value
+        for name, value in os.environ.items()
+        if len(value) >= _SHORTEST_KEY and _KEY_NAME.search(name)
+    }
+    for value in sorted(held, key=len, reverse=True):
+        text = text.replace(value, _MASK)
+    return masked(text)

@@ -3,6 +3,7 @@
 A message repeats data that the tables hold or are about to hold, so a lost message loses no data.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +19,8 @@ class ProgressKind(StrEnum):
     """A training step has ended."""
     EVALUATION = "evaluation"
     """A policy version was evaluated."""
+    BEGUN = "begun"
+    """The run has tables, which can be read while it goes on."""
     NOTE = "note"
     """A remark of one line, such as a fallback."""
 
@@ -68,6 +71,11 @@ class Progress:
         return cls(ProgressKind.EVALUATION, total_steps, rows=tuple(rows))
 
     @classmethod
+    def begun(cls, uri: str) -> Self:
+        """Report that the run at an address has tables."""
+        return cls(ProgressKind.BEGUN, text=uri)
+
+    @classmethod
     def note(cls, text: str) -> Self:
         """Report a remark of one line."""
         return cls(ProgressKind.NOTE, text=text)
@@ -75,6 +83,17 @@ class Progress:
 
 OnProgress = Callable[[Progress], None]
 """Callback that shows a message. Called in the driver, one message at a time; must not block."""
+
+
+def one_at_a_time(on_progress: OnProgress) -> OnProgress:
+    """Return a callback that several threads may call; one message is shown at a time."""
+    lock = threading.Lock()
+
+    def show(progress: Progress) -> None:
+        with lock:
+            on_progress(progress)
+
+    return show
 
 
 def ignore_progress(progress: Progress) -> None:

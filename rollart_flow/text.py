@@ -4,9 +4,12 @@ Everything of theirs that reaches a table, an event or a message passes through 
 error becomes one bounded line, and lone surrogates, which no file can hold, are replaced.
 """
 
+import re
+
 ERROR_CHARACTERS = 500
 """Maximum length of an error in a table or an event."""
 _SURROGATES = range(0xD800, 0xE000)
+_NUMBER = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 
 
 def storable(text: str) -> str:
@@ -27,3 +30,23 @@ def one_line(text: object, limit: int = ERROR_CHARACTERS) -> str:
     # No more is split than the line may need: a message may have millions of characters.
     line = storable(" ".join(said[: 4 * limit].split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+class NewTexts:
+    """Tells which texts are new, numbers aside, so that a repeated error is logged once.
+
+    Args:
+        most: number of texts that are new at most; all others count as known.
+    """
+
+    def __init__(self, most: int = 100) -> None:
+        self._most = most
+        self._seen: set[str] = set()
+
+    def __call__(self, text: str) -> bool:
+        """Return whether no text like this was asked for before."""
+        kind = _NUMBER.sub("0", text)
+        if kind in self._seen or len(self._seen) >= self._most:
+            return False
+        self._seen.add(kind)
+        return True

@@ -18,12 +18,16 @@ import typer
 
 from rollart_flow.cli import doctor, replays, runs, simulate, training
 from rollart_flow.cli.agents import agents_app
+from rollart_flow.cli.completion import completion
+from rollart_flow.cli.diff import diff
 from rollart_flow.cli.export import export
 from rollart_flow.cli.gateway import gateway
+from rollart_flow.cli.logs import logs
 from rollart_flow.cli.output import Interrupted, fail
 from rollart_flow.cli.rescore import rescore
 from rollart_flow.cli.tasks import tasks_app
 from rollart_flow.cli.ui import ui
+from rollart_flow.cli.watch import watch
 from rollart_flow.errors import (
     MissingExtraError,
     PipelineError,
@@ -53,7 +57,6 @@ app = typer.Typer(
     name="rollart",
     help="Agentic reinforcement learning as a dataflow: run pipelines and read stored runs.",
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -64,8 +67,11 @@ app.command("fork")(training.fork)
 app.command("plan")(training.plan)
 app.command("runs")(runs.runs)
 app.command("show")(runs.show)
+app.command("watch")(watch)
+app.command("logs")(logs)
 app.command("query")(runs.query)
 app.command("redteam")(runs.redteam)
+app.command("diff")(diff)
 app.command("replay")(replays.replay)
 app.command("rescore")(rescore)
 app.command("export")(export)
@@ -77,6 +83,7 @@ app.add_typer(reward_app, name="reward")
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(agents_app, name="agents")
 app.command("doctor")(doctor.doctor)
+app.command("completion")(completion)
 
 
 def _show_version(wanted: bool) -> None:

@@ -5,8 +5,9 @@ The display depends on the messages of `rollart_flow.telemetry` alone.
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -15,7 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rollart_flow.cli.output import console, duration, live, sparkline
+from rollart_flow.cli.stages import following_stages, render_stages
 from rollart_flow.telemetry import OnProgress, Progress, ProgressKind, ignore_progress
+
+if TYPE_CHECKING:
+    from rollart_flow.analysis.activity import StageActivity
 
 PHASES = ("wait_s", "suspend_s", "update_s", "resume_s", "train_s", "publish_s")
 """Columns of `steps` with the duration of each phase of a step."""
@@ -48,6 +53,8 @@ class ProgressView:
     committed: list[tuple[float, int]] = field(default_factory=list)
     """(clock [s], total trajectories) at the end of recent steps. The total counts committed
     trajectories, or trained ones if the messages lack the number of committed ones."""
+    activity: "StageActivity | None" = None
+    """What the stages do now; None before the run has tables."""
 
     def take(self, progress: Progress, now: float) -> None:
         self.total_steps = progress.total_steps or self.total_steps
@@ -60,8 +67,8 @@ class ProgressView:
                 for row in progress.rows:
                     if row["metric"] == _CURVE:
                         self.success.setdefault(row["domain"], []).append(row["value"])
-            case ProgressKind.NOTE:
-                pass  # printed by the caller
+            case ProgressKind.NOTE | ProgressKind.BEGUN:
+                pass  # the caller acts on them
 
     def _take_step(self, progress: Progress, now: float) -> None:
         row = progress.row
@@ -70,7 +77,7 @@ class ProgressView:
         self.reward = row["reward_mean"]
         self.rewards.update(progress.rewards)
         self.staleness = max(self.staleness, row["staleness_max"])
-        self.lag = max(self.lag, row["lag_max"])
+        self.lag = max(self.lag, row["lag_max"] or 0)  # null in runs of earlier versions
         self.step_seconds = [*self.step_seconds, row["step_s"]][-_RECENT:]
         for phase in PHASES:
             self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + row[phase]
@@ -112,18 +119,23 @@ def showing_progress(name: str, *, quiet: bool = False) -> Iterator[OnProgress]:
 def _live(name: str, out: Console) -> Iterator[OnProgress]:
     view = ProgressView(name)
     spinner = Spinner("dots")
-    with live(lambda elapsed_s: _display(view, spinner, elapsed_s), out) as shown:
+    with (
+        live(lambda elapsed_s: render_view(view, spinner, elapsed_s), out) as shown,
+        ExitStack() as following,
+    ):
 
         def on_progress(progress: Progress) -> None:
             view.take(progress, time.monotonic())
             if progress.kind is ProgressKind.NOTE:
                 shown.console.print(progress.text, style="dim")
+            elif progress.kind is ProgressKind.BEGUN:
+                following.enter_context(following_stages(progress.text, view))
             shown.refresh()
 
         yield on_progress
 
 
-def _display(view: ProgressView, spinner: Spinner, elapsed_s: float) -> RenderableType:
+def render_view(view: ProgressView, spinner: Spinner, elapsed_s: float) -> RenderableType:
     head = Table.grid(padding=(0, 1))
     left = view.left_s
     head.add_row(
@@ -134,7 +146,8 @@ def _display(view: ProgressView, spinner: Spinner, elapsed_s: float) -> Renderab
         Text(view.phase, style="cyan"),
         f"{duration(elapsed_s)} so far" + ("" if left is None else f", {duration(left)} left"),
     )
-    return Group(head, _domains(view), _figures(view))
+    stages = [] if view.activity is None else [render_stages(view.activity)]
+    return Group(head, _domains(view), *stages, _figures(view))
 
 
 def _domains(view: ProgressView) -> RenderableType:
@@ -167,19 +180,19 @@ def _figures(view: ProgressView) -> Text:
 
 
 def _lines(name: str, out: Console) -> OnProgress:
-    """Print a line for each phase, note and evaluation, and for a tenth of the steps."""
+    """Return a callback that prints each phase, note and evaluation, and a tenth of the steps."""
     view = ProgressView(name)
 
     def on_progress(progress: Progress) -> None:
         view.take(progress, time.monotonic())
-        line = _line(view, progress)
+        line = line_of(view, progress)
         if line:
             out.print(f"{name}: {line}", soft_wrap=True)
 
     return on_progress
 
 
-def _line(view: ProgressView, progress: Progress) -> str:
+def line_of(view: ProgressView, progress: Progress) -> str:
     """The line for a message in a pipe; empty for most steps."""
     match progress.kind:
         case ProgressKind.STEP:
@@ -189,6 +202,8 @@ def _line(view: ProgressView, progress: Progress) -> str:
             scores = ", ".join(f"{r['domain']} {r['metric']} {r['value']:.2f}" for r in rows)
             version = progress.rows[0]["policy_version"] if progress.rows else "?"
             return f"version {version}: {scores}"
+        case ProgressKind.BEGUN:
+            return ""
         case _:
             return progress.text
 

@@ -20,14 +20,14 @@ from rollart_flow.cli.arguments import (
     NewName,
     PipelineFile,
     RunName,
+    SettingsFile,
     Store,
-    settings_from,
+    load,
 )
 from rollart_flow.cli.output import Interrupted, console, print_json
 from rollart_flow.cli.progress import showing_progress
 from rollart_flow.cli.trusting import Trust, check_trusted
 from rollart_flow.errors import StoreError
-from rollart_flow.pipeline import load_pipeline
 
 if TYPE_CHECKING:
     from rollart_flow.runner import RunResult
@@ -38,12 +38,13 @@ def run(
     store: Store = None,
     name: NewName = None,
     changes: Changes = None,
+    config: SettingsFile = None,
     executor: Executor = "ray",
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline; what it leaves is a folder of tables."""
-    loaded = load_pipeline(file, settings_from(changes))
+    loaded = load(file, config, changes)
     with showing_progress(loaded.pipeline.name, quiet=as_json) as on_progress:
         from rollart_flow import runner
         from rollart_flow.runner.setup import free_name
@@ -110,6 +111,7 @@ def fork(
     store: Store = None,
     name: NewName = None,
     changes: Changes = None,
+    config: SettingsFile = None,
     trust: Trust = False,
     executor: Executor = "ray",
     address: Address = None,
@@ -120,7 +122,7 @@ def fork(
 
     parent = resolve(run, store)
     check_trusted(parent, trust)
-    loaded = load_pipeline(file, settings_from(changes))
+    loaded = load(file, config, changes)
     with showing_progress(loaded.pipeline.name, quiet=as_json) as on_progress:
         from rollart_flow import runner
         from rollart_flow.runner.setup import free_name
@@ -143,6 +145,7 @@ def fork(
 def plan(
     file: PipelineFile,
     changes: Changes = None,
+    config: SettingsFile = None,
     environments: Annotated[
         bool,
         typer.Option(
@@ -160,7 +163,7 @@ def plan(
     from rollart_flow.cli.plans import render_grants, render_plan
     from rollart_flow.pipeline.environments import check_environments
 
-    pipeline = load_pipeline(file, settings_from(changes)).pipeline
+    pipeline = load(file, config, changes).pipeline
     if environments:
         check_environments(pipeline, Path(file))
     grants = None

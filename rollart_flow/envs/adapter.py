@@ -27,9 +27,11 @@ from rollart_flow.isolation.child import error_line
 from rollart_flow.isolation.thread import asking
 from rollart_flow.sandbox.box_calls import BoxCalls, CalledBoxes
 from rollart_flow.sandbox.boxes import Boxes
+from rollart_flow.text import NewTexts
 from rollart_flow.types import Action, Tool
 
 _log = logging.getLogger(__name__)
+_new = NewTexts()
 
 _Answer = TypeVar("_Answer")
 
@@ -80,7 +82,10 @@ class InlineEnvironment:
         except EnvironmentFailedError:
             raise
         except (Exception, SystemExit) as error:  # the user's code ends here
-            raise EnvironmentFailedError(f"{self._name}: {error_line(error)}") from error
+            said = f"{self._name}: {error_line(error)}"
+            if _new(said):
+                _log.warning("%s", said, exc_info=error)
+            raise EnvironmentFailedError(said) from error
 
 
 def open_environment(

@@ -88,6 +88,8 @@ def serve(line: socket.socket, handler_name: str) -> None:
                         handler.connect(parent.ask)
                 answer = json.dumps({"answer": handler(json.loads(request))})
             except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
+                traceback.print_exc()
+                sys.stderr.flush()
                 answer = json.dumps({"error": error_line(error)})
             parent.tell(answer)
 

@@ -20,8 +20,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,22 @@ _MOST_BYTES = 512 << 20
 _QUESTION = b'{"ask":'
 _LEADER_S = 10.0
 """Longest time for a leader to end with its descendants, before this process kills them [s]."""
-_STDERR = 2
+_output: list[int] = [2]
+"""File descriptors that processes write into, the last one counts; standard error at first."""
 _OF_THIS_INTERPRETER = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 Answering = Callable[[Any, bytes], Awaitable[tuple[object, bytes]]]
 """Answers a question of a process, with bytes beside question and answer."""
+
+
+@contextmanager
+def children_write_to(descriptor: int) -> Iterator[None]:
+    """Let processes that start within the block write what they print into a file."""
+    _output.append(descriptor)
+    try:
+        yield
+    finally:
+        _output.remove(descriptor)
 
 
 class IsolatedError(RollartError, RuntimeError):
@@ -239,7 +250,8 @@ def _spawn(
     return subprocess.Popen(
         [*interpreter, script, str(descriptor), handler, str(os.getpid())],
         stdin=subprocess.DEVNULL,
-        stdout=_STDERR,
+        stdout=_output[-1],
+        stderr=_output[-1],
         pass_fds=(descriptor,),
         start_new_session=True,
         env=variables,

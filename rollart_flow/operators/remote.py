@@ -5,6 +5,7 @@ than its contents.
 """
 
 import asyncio
+import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -13,7 +14,7 @@ from rollart_flow.engines.remote import RemoteInference
 from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
 from rollart_flow.resources import Remote, WorkerHandle
 from rollart_flow.resources.reasons import deaths, failures, reason
-from rollart_flow.types import Event
+from rollart_flow.types import Event, EventKind
 
 if TYPE_CHECKING:
     import ray
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rollart_flow.operators.buffer import BufferActor
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _NODE_S = 2.0
 """Time without an answer after which a worker's node is checked [s]."""
@@ -39,6 +41,8 @@ class EventSender:
 
     def emit(self, event: Event) -> None:
         """Send an event with the other events of this turn of the loop."""
+        if event.kind is EventKind.CRASH:
+            _log.error("%s died: %s", event.subject, event.detail.get("error", event.reason))
         if not self._events:
             asyncio.get_running_loop().call_soon(self._send)
         self._events.append((datetime.now(UTC), event))

@@ -8,6 +8,7 @@ id.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -42,7 +43,8 @@ from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import node_id
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.images import ImageFolder
-from rollart_flow.types import Assignment, AttemptLimits, Trajectory
+from rollart_flow.text import NewTexts
+from rollart_flow.types import Assignment, AttemptLimits, Outcome, Trajectory
 from rollart_flow.weights.folder_store import local_path
 
 if TYPE_CHECKING:
@@ -52,6 +54,10 @@ if TYPE_CHECKING:
     from rollart_flow.operators.buffer_writer import BufferWriterActor
     from rollart_flow.operators.coordinator import CoordinatorActor
     from rollart_flow.operators.sandboxes import SandboxWorker
+
+_log = logging.getLogger(__name__)
+_ERRORS = frozenset({Outcome.FAILED, Outcome.TIMED_OUT})
+"""Outcomes with an error that a user wants to hear of while the run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +232,7 @@ class RolloutOperator:
         if max_concurrent is not None:
             self._places = FifoSemaphore("attempt", max_concurrent)
         self._running = 0
+        self._new = NewTexts()
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """Run the attempts of a block concurrently, each to its commit."""
@@ -260,11 +267,19 @@ class RolloutOperator:
             self._running -= 1
             if self._places is not None:
                 self._places.give_back()
+        self._note(branches[0])
         durable = self._sink.put(branches)
         if not self._running:  # unless an attempt that waits for a place starts now
             asyncio.get_running_loop().call_soon(self._flush_if_idle)
         await durable
         return branches
+
+    def _note(self, attempt: Trajectory) -> None:
+        """Log an error of an attempt, the first time that there is one like it."""
+        if attempt.error is not None and attempt.outcome in _ERRORS:
+            said = f"{attempt.domain}: {attempt.outcome}, {attempt.error}"
+            if self._new(said):
+                _log.error("%s", said)
 
     async def close(self) -> None:
         """Release what attempts and rewards have kept for the next ones; no block follows."""

@@ -6,7 +6,7 @@ defined in it are pickled by value. Any error in it becomes one line with the fi
 
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +14,7 @@ from types import ModuleType
 from rollart_flow.errors import PipelineError, RollartError
 from rollart_flow.pipeline.caches import send_caches_by_value
 from rollart_flow.pipeline.dag import Pipeline
+from rollart_flow.pipeline.layers import SettingsLayer, merged
 
 _MODULE = "rollart_pipeline"
 
@@ -28,20 +29,33 @@ class LoadedPipeline:
     path: str
     """Path of the file, as given."""
     overrides: Mapping[str, str] = field(default_factory=dict)
+    """Settings from outside the file, of all layers."""
 
 
-def load_pipeline(path: str | Path, overrides: Mapping[str, str] | None = None) -> LoadedPipeline:
+def load_pipeline(
+    path: str | Path,
+    overrides: Mapping[str, str] | None = None,
+    layers: Sequence[SettingsLayer] = (),
+) -> LoadedPipeline:
     """Run a pipeline file and apply overrides.
+
+    Args:
+        path: path of the file.
+        overrides: settings as text by key, as of `-s`.
+        layers: settings of other origins, which the overrides win over; later ones win.
 
     Raises:
         PipelineError: the file cannot be read, fails, or has no `pipeline`; names file and line.
         SettingsError: an override is wrong.
     """
-    return load_source(read_source(path, "pipeline"), path, overrides)
+    return load_source(read_source(path, "pipeline"), path, overrides, layers)
 
 
 def load_source(
-    source_text: str, path: str | Path, overrides: Mapping[str, str] | None = None
+    source_text: str,
+    path: str | Path,
+    overrides: Mapping[str, str] | None = None,
+    layers: Sequence[SettingsLayer] = (),
 ) -> LoadedPipeline:
     """Load a pipeline from source text, like `load_pipeline`; `path` is used in messages only."""
     name = str(path)
@@ -53,6 +67,8 @@ def load_source(
     if not isinstance(found, Pipeline):
         raise PipelineError(f"{name}: `pipeline` is a {type(found).__name__}, not a Pipeline")
     changes = dict(overrides or {})
+    if layers:
+        changes = merged(found, [*layers, SettingsLayer("", changes)])
     pipeline = found.override(changes) if changes else found
     return LoadedPipeline(pipeline, source_text, name, changes)
 

@@ -83,7 +83,7 @@ def override(pipeline: G, changes: Mapping[str, str]) -> G:
     by_owner: dict[str, dict[tuple[str, ...], Any]] = {}
     given: dict[str, str] = {}
     for key, text in changes.items():
-        setting = _resolve(key, known)
+        setting = find_setting(key, known)
         check_no_key(setting.key, text)
         if (other := given.setdefault(setting.key, key)) != key:
             raise SettingsError(f"{other} and {key} are the same setting; give one of them")
@@ -132,8 +132,12 @@ def _leaves(owner: str, path: tuple[str, ...], value: Any) -> list[Setting]:
     return found
 
 
-def _resolve(key: str, known: Mapping[str, Setting]) -> Setting:
-    """The setting that a key or a suffix of a key refers to."""
+def find_setting(key: str, known: Mapping[str, Setting]) -> Setting:
+    """Return the setting that a key or a suffix of a key refers to.
+
+    Raises:
+        SettingsError: no setting has the key, or several do.
+    """
     by_key = {each: setting for setting in known.values() for each in setting.keys}
     if key in by_key:
         return by_key[key]
@@ -156,6 +160,16 @@ def _resolve(key: str, known: Mapping[str, Setting]) -> Setting:
     owner = f"{key.split('.')[0]}."
     of_owner = [full for full in whole if full.startswith(owner)]
     raise SettingsError(f"no setting {unknown_key(key, of_owner or whole)}")
+
+
+def check_text(setting: Setting, text: str) -> None:
+    """Check that a text can be a value of a setting, before it is known to be used.
+
+    Raises:
+        SettingsError: names the setting and what is wrong with the text.
+    """
+    check_no_key(setting.key, text)
+    _parse(setting, text)
 
 
 def _parse(setting: Setting, text: str) -> Any:

@@ -17,6 +17,7 @@ from types import FrameType
 
 from rollart_flow.blocked import blocked, blocking
 from rollart_flow.control.loop.waits import every_loop
+from rollart_flow.resources.logs import driver_log, keep_log
 from rollart_flow.store.owner import Owner
 from rollart_flow.store.waits import PERIOD_S, NamedWait, begin_waits, clear_waits, write_waits
 
@@ -144,8 +145,12 @@ _reporter: list[WaitReporter] = []
 
 
 def report_waits(run: str, process: str) -> None:
-    """Report the waits of this process under a name, until it ends; only the first call counts."""
+    """Report the waits of this process under a name, until it ends; only the first call counts.
+
+    What the process prints and logs is kept in the run's folder from then on.
+    """
     if not _reporter:
+        keep_log(run, process)
         _reporter.append(WaitReporter(run, process))
 
 
@@ -166,7 +171,7 @@ def reporting_waits(run: str, process: str) -> Iterator[None]:
 def driver_waits(run: str) -> Iterator[None]:
     """Let the processes of a run report their waits for the duration of the block, this one too."""
     begin_waits(run)
-    with reporting_waits(run, "driver"):
+    with driver_log(run), reporting_waits(run, "driver"):
         try:
             yield
         finally:

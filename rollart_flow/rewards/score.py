@@ -15,6 +15,7 @@ can be retried anywhere).
 
 import asyncio
 import base64
+import logging
 import pickle
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -43,10 +44,13 @@ from rollart_flow.rewards.composition import (
 )
 from rollart_flow.rewards.processes import Deadline, Processes
 from rollart_flow.secret import masked, variables_in
-from rollart_flow.text import one_line
+from rollart_flow.text import NewTexts, one_line
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
 from rollart_flow.types.trajectories import unscored
 from rollart_flow.types.verdicts import Verdict
+
+_log = logging.getLogger(__name__)
+_new = NewTexts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,8 @@ class Scorer:
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._none(Reason.REWARD_TIMEOUT, f"no reward within {timeout_s:g} s")
             said = one_line(error) if isinstance(error, RollartError) else error_line(error)
+            if _new(said):
+                _log.warning("reward: %s", said, exc_info=error)
             return self._none(_reason(error), masked(said))
         if (infinite := infinite_number(score)) is not None:
             return self._none(Reason.REWARD_NOT_FINITE, infinite)

@@ -11,6 +11,7 @@ all ranks of the trainer. If that fails, all processes restart and the run conti
 tables, as with `resume`.
 """
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
@@ -36,14 +37,16 @@ from rollart_flow.runner.messages import (
     follow,
     watch_for_failure,
 )
+from rollart_flow.runner.noticed import telling_errors
 from rollart_flow.runner.processes import RunProcesses, start_processes
 from rollart_flow.runner.retrain import catch_up
 from rollart_flow.runner.signals import interrupt_deferred, terminable
 from rollart_flow.runner.trainer_restart import only_trainer_died, restart_trainer
 from rollart_flow.store import RunStatus, RunWriter, read_info
 from rollart_flow.store.lease import Lease
-from rollart_flow.telemetry import OnProgress, Progress
+from rollart_flow.telemetry import OnProgress, Progress, one_at_a_time
 
+_log = logging.getLogger(__name__)
 _STREAMS_S = 10.0
 """Limit of the end of the streams, once the coordinator has been asked to stop [s]."""
 _THREADS_S = 10.0
@@ -75,7 +78,7 @@ class Session:
         self._uri = uri
         self._source = source
         self._lease = lease
-        self._on_progress = on_progress
+        self._on_progress = one_at_a_time(on_progress)
         self._messages: Messages = SimpleQueue()
         self._processes: RunProcesses | None = None
         self._running_streams: list[Future[None]] = []
@@ -89,7 +92,12 @@ class Session:
             RunFailedError: the run failed; `run.json` records the reason too.
             KeyboardInterrupt: the run was interrupted, and can be resumed.
         """
-        with terminable(), driver_waits(self._uri):
+        with (
+            terminable(),
+            driver_waits(self._uri),
+            telling_errors(self._uri, self._on_progress),
+        ):
+            self._on_progress(Progress.begun(self._uri))
             self._run(accept_divergence=accept_divergence)
 
     def _run(self, *, accept_divergence: bool) -> None:
@@ -108,6 +116,7 @@ class Session:
         except failures(RollartError) as raised:
             failure = as_run_failure("run", raised)
             error = str(failure)
+            _log.warning("the run failed: %s", error, exc_info=raised)
             if failure is raised:
                 raise
             raise failure from raised

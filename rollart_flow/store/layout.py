@@ -7,6 +7,7 @@
                    checkpoints/     the trainer's checkpoints
                    policy/          the initial policy, a Hugging Face folder
                    adapter/         the LoRA adapter that it is evaluated with, if there is one
+                   logs/            what its processes printed and logged (`store.logs`)
                    images/          images that environments showed, <SHA-256>.png, if there are any
             admissions/             the Delta table of checks of tasks (`store.admissions`)
 

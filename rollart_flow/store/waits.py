@@ -81,7 +81,7 @@ def write_waits(
     """
     folder = waits_folder(run)
     if files.is_remote(run):
-        _make_private(folder)
+        make_private(folder)
     owner = owner or Owner.this_process()
     said = {
         "process": process,
@@ -112,10 +112,15 @@ def begin_waits(run: str) -> None:
     clear_waits(run)
     folder = waits_folder(run)
     with suppress(OSError):  # a run goes on without reports
-        _make_private(folder) if files.is_remote(run) else folder.mkdir(exist_ok=True)
+        make_private(folder) if files.is_remote(run) else folder.mkdir(exist_ok=True)
 
 
-def _make_private(folder: Path) -> None:
+def make_private(folder: Path) -> None:
+    """Make a folder within one of the temporary folder that only this user can read.
+
+    Raises:
+        PermissionError: another user has made it.
+    """
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     if folder.parent.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder.parent} belongs to another user")

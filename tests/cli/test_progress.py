@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.spinner import Spinner
 
 from rollart_flow.cli import progress
-from rollart_flow.cli.progress import PHASES, ProgressView, _display, showing_progress
+from rollart_flow.cli.progress import PHASES, ProgressView, render_view, showing_progress
 from rollart_flow.telemetry import Progress
 
 
@@ -79,7 +79,7 @@ def test_a_view_is_bounded_however_long_the_run() -> None:
 def test_the_display_shows_it_all() -> None:
     terminal = Console(width=160, force_terminal=True)
     with terminal.capture() as captured:
-        terminal.print(_display(view_of(a_run()), Spinner("dots"), 42.0))
+        terminal.print(render_view(view_of(a_run()), Spinner("dots"), 42.0))
     shown = captured.get()
     for expected in (
         "step 20/20",

@@ -58,6 +58,8 @@ class Session:
             self._python(block)
         elif block.language == "yaml":
             assert yaml.safe_load(block.text), block
+            if block.title:
+                (self._folder / block.title).write_text(block.text)
         elif block.language not in PICTURES:
             assert block.language == "shell", f"{block}: no test runs {block.language}"
             self._output = "".join(self._command(block, words) for words in commands(block))
