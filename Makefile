@@ -11,7 +11,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 # Tests and runs start many processes: each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-whole test-ui check docs bench fuzz chaos paper notebook clean
+.PHONY: setup demo test test-whole test-ui check docs bench fuzz chaos paper notebook dist clean
 
 setup: $(STAMP)
 
@@ -41,6 +41,11 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# A wheel and a source distribution in dist/, which `pip install dist/*.whl` takes on any machine.
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
 
 # The site in site/, in a small venv of its own: its builder reads the sources without importing them.
 DOCS := .venv-docs
@@ -74,4 +79,4 @@ notebook: $(STAMP)
 	$(BIN)/marimo edit notebooks/explore_run.py
 
 clean:
-	rm -rf $(VENV) $(DOCS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DOCS) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

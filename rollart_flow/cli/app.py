@@ -19,9 +19,11 @@ import typer
 from rollart_flow.cli import doctor, replays, runs, simulate, training
 from rollart_flow.cli.agents import agents_app
 from rollart_flow.cli.completion import completion
+from rollart_flow.cli.demo import demo
 from rollart_flow.cli.diff import diff
 from rollart_flow.cli.export import export
 from rollart_flow.cli.gateway import gateway
+from rollart_flow.cli.init import init
 from rollart_flow.cli.logs import logs
 from rollart_flow.cli.output import Interrupted, fail
 from rollart_flow.cli.rescore import rescore
@@ -61,6 +63,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("demo")(demo)
+app.command("init")(init)
 app.command("run")(training.run)
 app.command("resume")(training.resume)
 app.command("fork")(training.fork)

@@ -160,7 +160,7 @@ def reporting_waits(run: str, process: str) -> Iterator[None]:
     if _reporter:
         yield
         return
-    report_waits(run, process)
+    _reporter.append(WaitReporter(run, process))
     try:
         yield
     finally:

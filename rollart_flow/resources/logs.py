@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 from rollart_flow.isolation.process import children_write_to
 from rollart_flow.secret import masked_in_log
+from rollart_flow.store.files import is_remote
 from rollart_flow.store.logs import BoundedLog, append_to_log, begin_logs, logs_folder
 from rollart_flow.store.owner import Owner
 
@@ -81,6 +82,7 @@ class ProcessLog(logging.Handler):
     def __init__(self, run: str, process: str, printed: Sequence[Printed]) -> None:
         super().__init__(logging.INFO)
         self._run = run
+        self._process = process
         self._printed = printed
         self._log = BoundedLog(run, process, os.getpid())
         self._tail = logs_folder(run) / f".{self._log.process}.tail"
@@ -93,6 +95,10 @@ class ProcessLog(logging.Handler):
         self._level = logger.level
         logger.setLevel(logging.INFO)
         self._thread.start()
+
+    def keeps(self, run: str, process: str) -> bool:
+        """Whether this is the log of a process of a run."""
+        return (self._run, self._process) == (run, process)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Append a record with its traceback, called by `logging`."""
@@ -138,10 +144,9 @@ class ProcessLog(logging.Handler):
 
     def _remember(self) -> None:
         """Note how far was copied, for the driver, if this process is killed."""
-        process, _, pid = self._log.process.rpartition("-")
         said = {
-            "process": process,
-            "pid": int(pid),
+            "process": self._process,
+            "pid": os.getpid(),
             "owner": asdict(Owner.this_process()),
             "printed": {printed.path: printed.at for printed in self._printed},
         }
@@ -170,14 +175,17 @@ def copy_last_lines(run: str, *, over: bool = False) -> None:
 
 
 _kept: list[ProcessLog] = []
-"""The only log of this process, if it has one."""
+"""The log of this process, if it has one; the driver of several runs has one for each."""
 
 
 def keep_log(run: str, process: str) -> None:
     """Keep what this process of Ray prints and logs until it ends; only the first call counts."""
-    if not _kept:
-        with suppress(OSError):  # a run goes on without logs
-            _kept.append(ProcessLog(run, process, _redirected()))
+    if _kept:
+        return
+    if is_remote(run):
+        begin_logs(run)  # on each machine
+    if logs_folder(run).is_dir():  # a run goes on without logs
+        _kept.append(ProcessLog(run, process, _redirected()))
 
 
 def _redirected() -> list[Printed]:
@@ -212,17 +220,13 @@ class _Both:
 @contextmanager
 def driver_log(run: str) -> Iterator[None]:
     """Keep what the driver logs, what it prints, and what processes that it starts print."""
-    if _kept:
+    if any(log.keeps(run, "driver") for log in _kept):
         yield
         return
     begin_logs(run)
     copy_last_lines(run)
     with tempfile.NamedTemporaryFile(mode="a", prefix="rollart-printed-") as children:
-        try:
-            log = ProcessLog(run, "driver", [Printed(children.name, own=True)])
-        except OSError:
-            yield  # a run goes on without logs
-            return
+        log = ProcessLog(run, "driver", [Printed(children.name, own=True)])
         _kept.append(log)
         streams = sys.stdout, sys.stderr
         sys.stdout, sys.stderr = _Both(streams[0], log), _Both(streams[1], log)
