@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -27,37 +27,47 @@ _CLIENTS = (
 """Environment variables that point each client at the gateway."""
 
 
+ServedPolicy: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="POLICY",
+        help="A folder of Hugging Face, a repository, a run (its newest version), or `tiny`.",
+    ),
+]
+Port: TypeAlias = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port on this machine; 0 takes a free one.")
+]
+EngineName: TypeAlias = Annotated[
+    str | None, typer.Option(help="Engine of the policy; the embedded one unless given.")
+]
+Context: TypeAlias = Annotated[
+    int | None, typer.Option(min=8, help="Most tokens of a prompt with its answer.")
+]
+MaxTokens: TypeAlias = Annotated[
+    int, typer.Option(min=1, help="Most tokens of an answer, whatever a client asks for.")
+]
+Temperature: TypeAlias = Annotated[
+    float, typer.Option(min=0.0, help="Temperature, whatever a client asks for.")
+]
+Tools: TypeAlias = Annotated[
+    bool, typer.Option("--tools/--no-tools", help="Whether clients may send tools.")
+]
+Idle: TypeAlias = Annotated[
+    float, typer.Option(min=0.0, help="Seconds without a call that end a conversation.")
+]
+
+
 def gateway(
-    policy: Annotated[
-        str,
-        typer.Argument(
-            metavar="POLICY",
-            help="A folder of Hugging Face, a repository, a run (its newest version), or `tiny`.",
-        ),
-    ],
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on this machine; 0 takes a free one.")
-    ] = 0,
+    policy: ServedPolicy,
+    port: Port = 0,
     name: NewName = None,
     store: Store = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Engine of the policy; the embedded one unless given.")
-    ] = None,
-    context: Annotated[
-        int | None, typer.Option(min=8, help="Most tokens of a prompt with its answer.")
-    ] = None,
-    max_tokens: Annotated[
-        int, typer.Option(min=1, help="Most tokens of an answer, whatever a client asks for.")
-    ] = 1024,
-    temperature: Annotated[
-        float, typer.Option(min=0.0, help="Temperature, whatever a client asks for.")
-    ] = 1.0,
-    tools: Annotated[
-        bool, typer.Option("--tools/--no-tools", help="Whether clients may send tools.")
-    ] = True,
-    idle: Annotated[
-        float, typer.Option(min=0.0, help="Seconds without a call that end a conversation.")
-    ] = 30.0,
+    engine: EngineName = None,
+    context: Context = None,
+    max_tokens: MaxTokens = 1024,
+    temperature: Temperature = 1.0,
+    tools: Tools = True,
+    idle: Idle = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Serve a policy to OpenAI, Anthropic and Google clients until Ctrl-C, and record a run."""
@@ -66,30 +76,20 @@ def gateway(
     from rollart_flow.runner.gateway import GatewaySettings, serve_policy
 
     settings = GatewaySettings(
-        policy=policy,
-        engine=engine,
-        context=context,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        tools=tools,
-        idle_s=idle,
-        port=port,
-        name=name,
-        store=store,
-    )
-
-    def listening(addresses: "GatewayAddresses") -> None:
-        if as_json:
-            print_json(asdict(addresses))
-        else:
-            _show(addresses)
-        sys.stdout.flush()
-
-    result = serve_policy(settings, listening)
+        policy=policy, engine=engine, context=context, max_tokens=max_tokens,
+        temperature=temperature, tools=tools, idle_s=idle, port=port, name=name, store=store,
+    )  # fmt: skip
+    result = serve_policy(settings, _printed if as_json else _show)
     if not as_json:
         said = f"{result.calls} calls in {result.conversations} conversations, "
         console().print(f"{said}{result.tokens} sampled tokens in {result.run}", soft_wrap=True)
         console().print(f"  rollart show {shlex.quote(result.run)}", soft_wrap=True)
+
+
+def _printed(addresses: "GatewayAddresses") -> None:
+    """Print the addresses as JSON, at once, for the program that waits for them."""
+    print_json(asdict(addresses))
+    sys.stdout.flush()
 
 
 def _show(addresses: "GatewayAddresses") -> None:
@@ -103,3 +103,4 @@ def _show(addresses: "GatewayAddresses") -> None:
     for client, command in _CLIENTS:
         out.print(f"  {client}: {command.format(**values)}", soft_wrap=True)
     out.print("Ctrl-C ends the run")
+    sys.stdout.flush()

@@ -288,6 +288,7 @@ class RolloutPlane:
             env_version=env_version,
             admission=self._admission,
             worker=self.name,
+            dispatch=self._dispatch,
         )
 
     async def run(self, manager: AttemptManager) -> tuple[Trajectory, ...]:

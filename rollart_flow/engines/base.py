@@ -75,8 +75,10 @@ class Engine(ABC):
         or cannot be fetched.
 
         Raises:
-            EngineError: the request cannot be served (longer than the context, bad token id,
-                `prefill_only` on an engine that does not compute prompts for others).
+            RequestRefusedError: the request cannot be served (longer than the context, bad token
+                id, `prefill_only` on an engine that does not compute prompts for others); the
+                engine goes on to serve others.
+            EngineError: the engine is closed, or a step failed.
         """
 
     @abstractmethod

@@ -166,7 +166,7 @@ class EmbeddedEngine(Engine):
 
     def _check(self, request: GenerationRequest) -> None:
         if self._closed:
-            raise refused(request, "the engine is closed")
+            raise EngineError(f"request {request.request_id!r}: the engine is closed")
         if request.request_id in self._streams:
             raise refused(request, "a request of this id is in flight")
         if request.images and not self._sees:

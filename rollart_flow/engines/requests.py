@@ -9,7 +9,7 @@ from collections import deque
 import numpy as np
 
 from rollart_flow.control.loop.inbox import Inbox
-from rollart_flow.errors import EngineError
+from rollart_flow.errors import EngineError, RequestRefusedError
 from rollart_flow.models.cached_model import Int64Array
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
 
@@ -26,7 +26,7 @@ def check_request(
         prefills: whether the engine computes prompts for others, and does nothing else.
 
     Raises:
-        EngineError: the request is invalid; the message names it and the fault.
+        RequestRefusedError: the request is invalid; the message names it and the fault.
     """
     prompt, allowed = request.prompt_ids, request.sampling.allowed_token_ids
     for wrong, message in (
@@ -47,9 +47,9 @@ def check_request(
             raise refused(request, message)
 
 
-def refused(request: GenerationRequest, message: str) -> EngineError:
-    """Build the error for a request that is not served."""
-    return EngineError(f"request {request.request_id!r}: {message}")
+def refused(request: GenerationRequest, message: str) -> RequestRefusedError:
+    """Build the error for a request that is not served, by an engine that goes on to work."""
+    return RequestRefusedError(f"request {request.request_id!r}: {message}")
 
 
 class EmbeddedStream:

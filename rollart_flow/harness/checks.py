@@ -2,10 +2,8 @@
 
 from rollart_flow.control.environment import ChatCodec
 from rollart_flow.errors import SettingsError
+from rollart_flow.gateway.core.tool_support import refusal_of_tools
 from rollart_flow.harness.harness import Harness
-from rollart_flow.types import Tool
-
-_TOOL = Tool("look", "Looks.", {"type": "object", "properties": {}})
 
 
 def check_agent(agent: Harness, codec: ChatCodec | None) -> None:
@@ -23,7 +21,5 @@ def check_agent(agent: Harness, codec: ChatCodec | None) -> None:
     profile.programs()
     if codec is None or not profile.needs_tools:
         return
-    try:
-        codec.converse([_TOOL])
-    except SettingsError as error:
-        raise SettingsError(f"agent {agent.name!r} offers tools: {error}") from error
+    if (refusal := refusal_of_tools(codec)) is not None:
+        raise SettingsError(f"agent {agent.name!r} offers tools: {refusal}") from refusal

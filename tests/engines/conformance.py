@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from rollart_flow.engines.base import Engine
-from rollart_flow.errors import EngineError, WeightsError
+from rollart_flow.errors import EngineError, RequestRefusedError, WeightsError
 from rollart_flow.models.folder import load_folder, save_folder
 from rollart_flow.models.policy import Policy
 from rollart_flow.models.tokenizer import tokenizer_files
@@ -308,7 +308,7 @@ class EngineConformance(ABC):
         self, folders: tuple[Path, Path], prompt_ids: tuple[int, ...], sampling: Sampling
     ) -> None:
         async def scenario(engine: Engine) -> None:
-            with pytest.raises(EngineError, match="'bad'"):
+            with pytest.raises(RequestRefusedError, match="'bad'"):
                 await generate(engine, ask("bad", prompt_ids, sampling))
             assert len((await generate(engine, ask("good", prompt(1, 5)))).token_ids) == 8
 

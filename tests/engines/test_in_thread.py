@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from rollart_flow.control.inference.generation_builder import GenerationFailedError
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.engines.base import Engine
 from rollart_flow.engines.embedded import EmbeddedEngine
 from rollart_flow.engines.in_thread import ThreadInference
-from rollart_flow.errors import EngineError, SettingsError
+from rollart_flow.errors import EngineError, RequestRefusedError, SettingsError
 from rollart_flow.models.folder import load_folder
 from rollart_flow.models.policy import Policy
 from rollart_flow.models.version_zero import materialize
-from rollart_flow.types import Chunk, FinishReason, GenerationRequest, Sampling
+from rollart_flow.types import Chunk, Event, FinishReason, GenerationRequest, Sampling
 
 REQUEST = GenerationRequest("r0", (5, 6, 7, 8), Sampling(max_tokens=24))
 
@@ -93,7 +94,7 @@ def test_it_has_the_chunks_of_the_engine(tmp_path: Path) -> None:
 
     async def test(worker: ThreadInference) -> None:
         assert await chunks(worker, REQUEST) == wanted
-        with pytest.raises(EngineError, match="not below 105"):
+        with pytest.raises(RequestRefusedError, match="not below 105"):
             await chunks(worker, GenerationRequest("r1", (1 << 20,), Sampling()))
         stream = worker.generate(GenerationRequest("r2", (5, 6), Sampling(max_tokens=60)))
         first = await anext(stream)
@@ -103,6 +104,22 @@ def test_it_has_the_chunks_of_the_engine(tmp_path: Path) -> None:
         assert rest[-1].finish_reason in (FinishReason.ABORT, FinishReason.LENGTH)
         assert tokens <= 60
         assert [each.worker for each in await worker.recover(worker)] == ["engine-0"]
+
+    threaded(lambda: embedded(folder), test)
+
+
+def test_the_refusal_of_one_request_loses_no_worker(tmp_path: Path) -> None:
+    folder = tmp_path / "policy"
+    materialize(Policy.tiny(), folder)
+    events: list[Event] = []
+
+    async def test(worker: ThreadInference) -> None:
+        proxy = LLMProxy([worker], events.append)
+        with pytest.raises(GenerationFailedError, match="not below 105"):
+            await proxy.generate(GenerationRequest("r1", (1 << 20,), Sampling()))
+        assert (await proxy.generate(REQUEST)).token_ids
+        assert events == []
+        await proxy.close()
 
     threaded(lambda: embedded(folder), test)
 

@@ -15,6 +15,7 @@ from rollart_flow.control.environment import AsyncEnvironment
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.control.protocols import Admission, Cancellation, RunningAttempt
+from rollart_flow.control.rollout.dispatch import FREE, Dispatch
 from rollart_flow.control.rollout.guarded_env import GuardedEnvironment
 from rollart_flow.control.rollout.interrupts import AttemptResult, Interruptible, TimeLimit
 from rollart_flow.control.rollout.recorder import Recorder
@@ -35,6 +36,8 @@ class AttemptContext:
     """The scheduler; None for evaluation, which needs no permission."""
     worker: str = ""
     """Name of the rollout worker that runs the attempt."""
+    dispatch: Dispatch = FREE
+    """How the attempts of the worker wait for one another, and where they are decoded."""
 
 
 class AttemptManager(ABC):

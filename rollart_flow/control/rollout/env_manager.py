@@ -67,8 +67,9 @@ class EnvManager(AttemptManager):
         dispatch: Dispatch = FREE,
     ) -> None:
         context = AttemptContext(
-            proxy=proxy, wall=wall, env_version=env_version, admission=admission, worker=worker
-        )
+            proxy=proxy, wall=wall, env_version=env_version, admission=admission, worker=worker,
+            dispatch=dispatch,
+        )  # fmt: skip
         super().__init__(assignment, make, limits, context)
         self._lockstep = dispatch.lockstep
         self._slot = dispatch.slot(assignment)

@@ -207,7 +207,7 @@ class VllmEngine(Engine):
 
     def _check(self, request: GenerationRequest) -> None:
         if self._closed:
-            raise refused(request, "the engine is closed")
+            raise EngineError(f"request {request.request_id!r}: the engine is closed")
         if self._failed:
             raise EngineError(self._failed)
         if request.request_id in self._streams:

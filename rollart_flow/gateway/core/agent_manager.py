@@ -90,7 +90,7 @@ class AgentManager(AttemptManager):
 
     __slots__ = (
         "_capture", "_codec", "_gateway", "_grace", "_judge_s", "_key", "_late", "_place",
-        "_reward", "_session_limits", "_stage_limits", "_stages",
+        "_placement", "_reward", "_session_limits", "_stage_limits", "_stages",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +113,7 @@ class AgentManager(AttemptManager):
         self._stages = stages
         self._stage_limits = stage_limits
         self._place = StagePlace(assignment.trajectory_id)
+        self._placement = context.dispatch.placement(assignment)
         self._capture: CaptureSession | None = None
         self._key = ""
         self._late = False
@@ -172,6 +173,7 @@ class AgentManager(AttemptManager):
             self._session_limits,
             name=self._session,
             on_first=self._first_token,
+            placement=self._placement,
         )
         self._capture, self._key = capture, self._gateway.open(capture)
 

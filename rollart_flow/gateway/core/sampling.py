@@ -21,15 +21,22 @@ class EngineCalls:
         proxy: generates the tokens.
         name: unique name of the session.
         on_first: called once, with the version of the first sampled token.
+        placement: as `GenerationRequest.placement`.
     """
 
     def __init__(
-        self, assignment: Assignment, proxy: LLMProxy, name: str, on_first: FirstToken | None
+        self,
+        assignment: Assignment,
+        proxy: LLMProxy,
+        name: str,
+        on_first: FirstToken | None,
+        placement: int | None = None,
     ) -> None:
         self._assignment = assignment
         self._proxy = proxy
         self._name = name
         self._on_first = on_first
+        self._placement = placement
         self.tokens = 0
         """Tokens that were sampled."""
         self.over = False
@@ -61,6 +68,7 @@ class EngineCalls:
             sampling=sampling,
             trajectory_id=assignment.trajectory_id,
             domain=assignment.task.domain,
+            placement=self._placement,
             images=images,
         )
 

@@ -69,6 +69,8 @@ class CaptureSession:
         capture: limits of the session.
         name: unique name of the run of the attempt, for ids of requests and minted ids.
         on_first: called once, with the version of the first sampled token.
+        placement: as `GenerationRequest.placement`, for calls that an engine may share a prefix of
+            with other attempts of their group.
     """
 
     def __init__(
@@ -81,12 +83,13 @@ class CaptureSession:
         *,
         name: str,
         on_first: FirstToken | None = None,
+        placement: int | None = None,
     ) -> None:
         self.exchanges: list[Exchange] = []
         """Calls in the order of their arrival; of those that got no answer of the policy, no more
         than `CaptureLimits.max_calls`."""
         self._codec = codec
-        self._engine = EngineCalls(assignment, proxy, name, on_first)
+        self._engine = EngineCalls(assignment, proxy, name, on_first, placement)
         self._limits = limits
         self._capture = capture
         self._name = name

@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from rollart_flow.control.environment import ChatCodec
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.engines.in_thread import ThreadInference
 from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.errors import SettingsError
 from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
+from rollart_flow.gateway.core.tool_support import refusal_of_tools
 from rollart_flow.gateway.server.gateway_server import GatewayServer
 from rollart_flow.models.policy import Policy
 from rollart_flow.models.version_zero import load_codec, vocabulary_of
@@ -27,10 +27,13 @@ from rollart_flow.runner.gateway.recorder import (
 from rollart_flow.runner.gateway.settings import GatewaySettings, found_policy
 from rollart_flow.store import RunWriter
 from rollart_flow.store.layout import policy_uri
-from rollart_flow.types import AttemptLimits, Sampling, Tool
+from rollart_flow.types import AttemptLimits, Sampling
 from rollart_flow.weights.folder_store import local_path
 
-_TOOL = Tool("example", "An example.", {"type": "object", "properties": {}})
+_NO_PLACE = (
+    "the policy's chat template has no place for tools; take a model that was trained to call "
+    "tools, or --no-tools for clients that send none"
+)
 _NO_BUDGET = CaptureLimits(max_calls=2**31, max_tokens=2**31)
 """Limits of a conversation by hand, which has no budget of calls and tokens."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -113,8 +116,8 @@ async def serving(
     """
     folder = local_path(policy_uri(writer.uri))
     codec = load_codec(folder)
-    if settings.tools:
-        _check_tools(codec)
+    if settings.tools and (refusal := refusal_of_tools(codec)) is not None:
+        raise SettingsError(_NO_PLACE) from refusal
     sampling = Sampling(
         temperature=settings.temperature,
         max_tokens=settings.max_tokens,
@@ -138,16 +141,6 @@ async def serving(
         assert server.url is not None, "the server listens on a port"
         addresses = GatewayAddresses.of(server.url, key, writer.uri)
         yield ServedGateway(addresses, conversations.failed, recorder.result)
-
-
-def _check_tools(codec: ChatCodec) -> None:
-    try:
-        codec.converse([_TOOL])
-    except SettingsError as error:
-        raise SettingsError(
-            "the policy's chat template has no place for tools; take a model that was trained to "
-            "call tools, or --no-tools for clients that send none"
-        ) from error
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +14,8 @@ import pytest
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.protocols import Cancellation
 from rollart_flow.control.rollout.attempt_manager import AttemptContext
+from rollart_flow.control.rollout.dispatch import FREE, Dispatch
+from rollart_flow.control.schedule.declarations import GroupPlacement
 from rollart_flow.gateway.core.agent_manager import AgentManager, AgentStages, StageLimits
 from rollart_flow.gateway.core.calls import CallRefusedError, Refusal
 from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
@@ -121,13 +123,18 @@ class Attempt:
 
     def __init__(self, program: Program, *says: Script | str, **settings: Any) -> None:
         self.gateway, self.admission = Gateway(), settings.pop("admission", Admission())
-        self.proxy = LLMProxy([ScriptedEngine(*says or ("done",))], lambda event: None)
+        self.engine = ScriptedEngine(*says or ("done",))
+        self.proxy = LLMProxy([self.engine], lambda event: None)
         capture = settings.pop("capture", CaptureLimits())
         self.stages = settings.pop("stages", AgentStages(4, 4, 4))
+        assignment = settings.pop("assignment", ASSIGNMENT)
+        dispatch = settings.pop("dispatch", FREE)
         self.box = Box(settings.pop("gateway", self.gateway), program, **settings)
-        context = AttemptContext(proxy=self.proxy, wall=wall, admission=self.admission, worker="w")
+        context = AttemptContext(
+            proxy=self.proxy, wall=wall, admission=self.admission, worker="w", dispatch=dispatch
+        )
         self.manager = AgentManager(
-            ASSIGNMENT,
+            assignment,
             lambda: self.box,
             CODEC,
             AttemptLimits(
@@ -347,3 +354,14 @@ async def test_attempts_of_several_rounds_do_not_wait_for_one_another_in_a_circl
     attempts = [Attempt(adds, ADDED, "3", ADDED, "3", stages=stages, steps=2) for _ in range(3)]
     rows = await asyncio.gather(*(attempt.manager.run() for attempt in attempts))
     assert {row.outcome for branches in rows for row in branches} == {Outcome.COMPLETED}
+
+
+async def test_calls_of_a_group_are_decoded_where_its_schedule_wants_them() -> None:
+    of_group = replace(ASSIGNMENT, trajectory_id="g00000007-01", group_id="g00000007")
+    together = Dispatch(group_placement=GroupPlacement.TOGETHER)
+    attempt = Attempt(adds, ADDED, "3", assignment=of_group, dispatch=together)
+    await attempt.run()
+    assert [request.placement for request in attempt.engine.requests] == [7, 7]
+    spread = Attempt(adds, ADDED, "3", assignment=of_group)
+    await spread.run()
+    assert [request.placement for request in spread.engine.requests] == [None, None]
