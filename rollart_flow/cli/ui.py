@@ -1,13 +1,19 @@
 """`rollart ui`: runs in a browser, read-only."""
 
 import webbrowser
-from contextlib import suppress
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollart_flow.cli.arguments import Store
+from rollart_flow.errors import SettingsError
 from rollart_flow.secret import Secret
+
+if TYPE_CHECKING:
+    from rollart_flow.ui.catalog import RunCatalog
 
 
 def ui(
@@ -38,20 +44,28 @@ def ui(
             help="Let whoever reaches the server beyond this machine read every run.",
         ),
     ] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Show a made-up run with rows of every kind.")
+    ] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open a browser, too.")] = False,
 ) -> None:
     """Show runs in a browser until Ctrl-C; prints the URL. Nothing can be changed there."""
     from rollart_flow.ui.catalog import RunCatalog
     from rollart_flow.ui.serving import serve_ui
 
+    if demo and (runs or store):
+        raise SettingsError("--demo shows its own run; leave out RUN and --store")
+
     def listening(url: str) -> None:
         print(url, flush=True)
         if open_browser:
             webbrowser.open(url)
 
-    with suppress(KeyboardInterrupt):  # Ctrl-C is the normal end
+    with ExitStack() as left:
+        left.enter_context(suppress(KeyboardInterrupt))  # Ctrl-C is the normal end
+        catalog = left.enter_context(_demo()) if demo else RunCatalog(runs or (), store)
         serve_ui(
-            RunCatalog(runs or (), store),
+            catalog,
             listening,
             host=host,
             port=port,
@@ -59,3 +73,14 @@ def ui(
             names=allow_host or (),
             without_token=unsafe_without_token,
         )
+
+
+@contextmanager
+def _demo() -> "Iterator[RunCatalog]":
+    """Write the demonstration run and a fork of it into a folder, which is removed at the end."""
+    from rollart_flow.ui.catalog import RunCatalog
+    from rollart_flow.ui.demo.run import write_demo_run
+
+    with TemporaryDirectory(prefix="rollart-demo-") as folder:
+        write_demo_run(folder, "fork", parent=write_demo_run(folder))
+        yield RunCatalog(store=folder)

@@ -1,6 +1,6 @@
 """The answers of `/api/...`: rows of views as JSON.
 
-    runs                        {title, runs: [{name, uri, status, ..., figures}], query}
+    runs?offset=ROW             {title, runs: [{name, uri, status, ..., steps}], more, query}
     compare?run=NAME&run=NAME   {runs, settings: [{name, values}], views: {NAME: {VIEW: rows}}}
     run/NAME/about              {name, uri, status, error, pipeline, parent, settings, ...}
     run/NAME/waits              {processes}: what each process of a running run waits for
@@ -95,7 +95,7 @@ class UiApi:
         return endpoint
 
     def _runs(self, request: Request) -> dict[str, Any]:
-        return run_list(self._catalog)
+        return run_list(self._catalog, _number(request.query_params, "offset") or 0)
 
     def _compare(self, request: Request) -> dict[str, Any]:
         names = request.query_params.getlist("run")

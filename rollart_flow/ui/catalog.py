@@ -9,7 +9,7 @@ from rollart_flow.store import files, resolve, store_uri
 from rollart_flow.store.layout import run_names
 from rollart_flow.ui.live_run import LiveRun
 
-_OPEN = 32
+_OPEN = 64
 """Runs whose tables stay open."""
 
 

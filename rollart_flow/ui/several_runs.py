@@ -4,19 +4,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from rollart_flow.errors import QueryError, RollartError
-from rollart_flow.store import Snapshot
+from rollart_flow.store import Snapshot, read_info
 from rollart_flow.ui.catalog import RunCatalog
 from rollart_flow.ui.encoding import encode_rows, encode_value
 from rollart_flow.views import comparison
 from rollart_flow.views.runs import FIGURES
-from rollart_flow.views.view import ViewReader
+from rollart_flow.views.view import PAGE_ROWS, ViewReader
+
+DAMAGED = "damaged"
+"""Status of a run that cannot be read."""
 
 
-def run_list(catalog: RunCatalog) -> dict[str, Any]:
-    """Return the runs of a catalog, the newest first; a damaged one with its error."""
-    rows = [_row(catalog, name, uri) for name, uri in catalog.addresses().items()]
+def run_list(catalog: RunCatalog, offset: int = 0) -> dict[str, Any]:
+    """Return a page of the runs of a catalog, the newest first; a damaged one with its error.
+
+    Args:
+        catalog: the runs.
+        offset: runs before the page.
+    """
+    rows = [_described(name, uri) for name, uri in catalog.addresses().items()]
     rows.sort(key=lambda row: row["created_at"] or "", reverse=True)
-    return {"title": catalog.title, "runs": rows, "query": FIGURES.sql}
+    page = [_with_figures(catalog, row) for row in rows[offset : offset + PAGE_ROWS]]
+    more = len(rows) > offset + PAGE_ROWS
+    return {"title": catalog.title, "runs": page, "more": more, "query": FIGURES.sql}
 
 
 def compared(catalog: RunCatalog, names: Sequence[str]) -> dict[str, Any]:
@@ -45,20 +55,28 @@ def compared(catalog: RunCatalog, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _row(catalog: RunCatalog, name: str, uri: str) -> dict[str, Any]:
+def _described(name: str, uri: str) -> dict[str, Any]:
     row: dict[str, Any] = {"name": name, "uri": uri, "created_at": None}
     try:
-        live = catalog.open(name)
-        info = live.run.info
-        figures = live.read(lambda snapshot: ViewReader(snapshot).read(FIGURES).frame)
+        info = read_info(uri)
     except (RollartError, OSError) as error:
-        return row | {"status": "damaged", "error": str(error)}
-    values = {column: encode_value(value) for column, value in figures.row(0, named=True).items()}
+        return row | {"status": DAMAGED, "error": str(error)}
     return row | {
         "status": info.status,
         "error": info.error,
         "pipeline": info.pipeline,
         "parent": None if info.parent is None else f"{info.parent.uri} step {info.parent.step}",
         "created_at": info.created_at.isoformat(),
-        **values,
     }
+
+
+def _with_figures(catalog: RunCatalog, row: dict[str, Any]) -> dict[str, Any]:
+    if row["status"] == DAMAGED:
+        return row
+    try:
+        live = catalog.open(row["name"])
+        figures = live.read(lambda snapshot: ViewReader(snapshot).read(FIGURES).frame)
+    except (RollartError, OSError) as error:
+        return row | {"status": DAMAGED, "error": str(error)}
+    values = figures.row(0, named=True)
+    return row | {column: encode_value(value) for column, value in values.items()}
