@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rollart_flow.checking.task_checks import CheckedTask
 from rollart_flow.envs.base import Domain
-from rollart_flow.envs.registry import domain_of_folder, named_domain
+from rollart_flow.envs.registry import ENVIRONMENTS, domain_of_folder, named_domain
 from rollart_flow.errors import RollartError, SettingsError
 from rollart_flow.isolation.child import error_line
 from rollart_flow.operators.tasks import checked_task
@@ -108,9 +108,12 @@ def check_source(path: str | Path) -> CheckSource:
             in a Ray dataset.
     """
     where, text = Path(path), str(path)
-    if where.is_dir() or (text.endswith(")") and not where.exists()):
-        domain = domain_of_folder(where) if where.is_dir() else named_domain(text)
+    if where.is_dir() or (not where.exists() and _names_environment(text)):
+        domain = domain_of_folder(where) if where.is_dir() else _named(text)
         return CheckSource((domain,), (domain,), 0, _TIMEOUT_S, None)
+    if not where.exists() and not where.suffix:
+        known = ", ".join(ENVIRONMENTS.names())
+        raise SettingsError(f"{text!r} is no file, no folder and no environment; there are {known}")
     pipeline = load_pipeline(path).pipeline
     for source in pipeline.tasks.sources:
         if not isinstance(source, Domain | tuple):
@@ -122,3 +125,20 @@ def check_source(path: str | Path) -> CheckSource:
         pipeline.rollout.step_timeout_s,
         where,
     )
+
+
+def _names_environment(text: str) -> bool:
+    return text.endswith(")") or text in ENVIRONMENTS.names()
+
+
+def _named(text: str) -> Domain:
+    """Return the domain that a text names, with its settings or their defaults."""
+    try:
+        return named_domain(text)
+    except SettingsError as error:
+        if text not in ENVIRONMENTS.names():
+            raise
+        raise SettingsError(
+            f"environment {text!r} makes no tasks without settings: {error}; give them, as in "
+            f"'{text}(...)', or a pipeline file that uses it"
+        ) from error

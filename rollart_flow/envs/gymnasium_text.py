@@ -15,12 +15,13 @@ Source: https://gymnasium.farama.org/environments/toy_text/
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
 from rollart_flow.envs.base import Environment, Info
+from rollart_flow.envs.gymnasium_solutions import shortest_way
 from rollart_flow.envs.numbered import NumberedDomain
 from rollart_flow.errors import EnvironmentFailedError, SettingsError
 from rollart_flow.types import Task
@@ -136,6 +137,13 @@ class GymnasiumTextEnvironment(Environment):
         ends = bool(truncated) or (last and not terminated)
         return self._shown(observation), reward, bool(terminated), ends, self._info(solved)
 
+    def way(self, task: str) -> list[str] | None:
+        """Return names of actions that solve a task; None if the game has no model to search."""
+        self.reset(0, task)
+        threshold = self._settings.solved_from(self._known)
+        numbers = shortest_way(self._game, self._settings.max_turns, lambda r: r >= threshold)
+        return None if numbers is None else [self._actions[n - self._first] for n in numbers]
+
     def close(self) -> None:
         self._game.close()
 
@@ -192,6 +200,9 @@ class GymnasiumText(NumberedDomain):
     """Reward of an action that names none."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of `gymnasium.make`."""
+    solution: Callable[[int], Sequence[str]] | None = None
+    """Actions that solve the task of a number, for `rollart tasks check`; None: those that are
+    found in the model of a game that exposes one, as FrozenLake, Taxi and CliffWalking do."""
     instructions: str = ""
     """Put before the first observation; a pretrained policy needs to be told what to do."""
 
@@ -223,6 +234,19 @@ class GymnasiumText(NumberedDomain):
     def task(self, number: int) -> Task:
         """Return the task whose number is Gymnasium's seed."""
         return Task(f"{self.name}/{number}", self.name, json.dumps({"number": number}))
+
+    def solutions(self, task: Task) -> Mapping[str, Sequence[str]]:
+        """Return the gold that `solution` gives, or that is found in the game's model.
+
+        None is known for Blackjack, where the best play loses half of the games.
+        """
+        if self.solution is not None:
+            gold: Sequence[str] | None = self.solution(json.loads(task.payload)["number"])
+        else:
+            game = self.make()
+            gold = game.way(task.payload)
+            game.close()
+        return {"gold": list(gold), "noop": [""] * self.max_turns} if gold else {}
 
     def example_action(self, task: Task, random: Random) -> str:
         known = _known(self.game)

@@ -129,6 +129,10 @@ def test_a_domain_in_text_form_is_checked() -> None:
     assert said.code == 0
     (row,) = json.loads(said.out)
     assert (row["gold"], row["noop"], row["admitted"]) == (None, True, True)
+    assert rollart("tasks", "check", "frozenlake", "--json", "--limit", "1").code == 0
+    said = rollart("tasks", "check", "gymnasium('Taxi-v4')", "--json", "--limit", "2")
+    rows = json.loads(said.out)
+    assert [(row["gold"], row["noop"], row["admitted"]) for row in rows] == [(True, True, True)] * 2
 
 
 def test_wrong_use_is_one_line(tmp_path: Path) -> None:
@@ -136,6 +140,10 @@ def test_wrong_use_is_one_line(tmp_path: Path) -> None:
     assert "no domain 'windows'" in refused(rollart("tasks", "check", path, "--domain", "windows"))
     assert "give --judge URL" in refused(rollart("tasks", "check", path, "--judge-model", "m"))
     assert "no such pipeline file" in refused(rollart("tasks", "check", str(tmp_path / "no.py")))
+    line = refused(rollart("tasks", "check", "gymnasium"))
+    assert "makes no tasks without settings" in line
+    assert "as in 'gymnasium(...)'" in line
+    assert "no environment; there are alfworld, " in refused(rollart("tasks", "check", "lake"))
     empty = tmp_path / "empty"
     empty.mkdir()
     line = refused(rollart("tasks", "check", str(empty)))

@@ -5,7 +5,7 @@ import pytest
 from rollart_flow.envs import GymnasiumText
 from rollart_flow.envs.gymnasium_text import described_values, plain_text
 from rollart_flow.errors import EnvironmentFailedError, SettingsError
-from tests.envs.families import check_random_play, check_split, play
+from tests.envs.families import check_random_play, check_solutions, check_split, play
 
 CLIFF = ["up", *["right"] * 11, "down"]
 
@@ -28,6 +28,31 @@ def test_it_is_solved_by_the_reward_of_its_end() -> None:
     assert play(paid, paid.task(0), [*CLIFF]) == (1.0, True)
     never = GymnasiumText("CliffWalking-v1", success_reward=0.0)
     assert play(never, never.task(0), [*CLIFF]) == (-13.0, False)
+
+
+@pytest.mark.parametrize(
+    ("game", "options"),
+    [
+        ("FrozenLake-v1", {"is_slippery": False}),
+        ("FrozenLake-v1", {"map_name": "8x8"}),
+        ("Taxi-v4", {}),
+        ("Taxi-v4", {"is_rainy": True, "fickle_passenger": True}),
+        ("CliffWalking-v1", {}),
+        ("CliffWalking-v1", {"is_slippery": True}),
+    ],
+)
+def test_a_game_that_exposes_its_model_is_solved(game: str, options: dict[str, object]) -> None:
+    domain = GymnasiumText(game, options=options, max_turns=100)
+    for number in range(2):
+        check_solutions(domain, domain.task(number))
+    assert "gold" not in GymnasiumText(game, options=options, max_turns=2).solutions(domain.task(0))
+
+
+def test_a_solution_of_ones_own_is_taken_and_without_one_blackjack_has_none() -> None:
+    own = GymnasiumText("CartPole-v1", solution=lambda number: ["1", str(number)], max_turns=5)
+    assert own.solutions(own.task(0)) == {"gold": ["1", "0"], "noop": [""] * 5}
+    assert not GymnasiumText("Blackjack-v1").solutions(own.task(0))
+    assert not GymnasiumText("CartPole-v1").solutions(own.task(0))
 
 
 def test_an_action_is_a_name_or_a_number_and_others_are_answered_and_counted() -> None:
