@@ -14,14 +14,19 @@ from contextlib import suppress
 _PIECE_BYTES = 1 << 16
 
 
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass bytes on until their sender has no more, and say so to the receiver."""
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Pass bytes on until their sender has no more, and say so to the receiver.
+
+    Returns False if a connection broke.
+    """
     with suppress(ConnectionError):
         while piece := await reader.read(_PIECE_BYTES):
             writer.write(piece)
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
+        return True
+    return False
 
 
 async def _forward(socket: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -35,7 +40,7 @@ async def _forward(socket: str, reader: asyncio.StreamReader, writer: asyncio.St
     ways = [asyncio.ensure_future(_pass(reader, back)), asyncio.ensure_future(_pass(there, writer))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        if ways[0].done():  # the client has said all; the answer may still come
+        if ways[0].done() and ways[0].result():  # the client has said all; the answer may come
             await ways[1]
     finally:
         for way in ways:

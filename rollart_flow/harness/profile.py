@@ -55,6 +55,9 @@ class AgentProfile(ABC):
     """Package with its kind, such as `npm:@openai/codex` or `pip:mini-swe-agent`."""
     needs_tools: ClassVar[bool] = True
     """Whether the chat template of the policy must have a place for tools."""
+    repeats_lost: ClassVar[bool] = False
+    """Whether the program ends its connection after each answer, and repeats a request only where
+    the answer was lost: then the gateway takes the end of a connection for a lost answer."""
 
     @classmethod
     def made(cls, given: Mapping[str, object]) -> Self:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rollart_flow.gateway.core.exchange import Exchange
+from rollart_flow.gateway.core.session import CaptureLimits
 from rollart_flow.gateway.server.gateway_server import GatewayServer
 from rollart_flow.harness.profile import Launch, LaunchSite
 from rollart_flow.harness.registry import AGENTS
@@ -183,7 +184,8 @@ def workplace(
     """
     texts = scripts or dialect(name, str(folder / "work")).task
     limits = AttemptLimits(context_tokens=context_tokens)
-    rig = Rig(engine(*texts), limits=limits, sampling={"max_tokens": 4000})
+    capture = CaptureLimits(repeats_lost=AGENTS.load(name).repeats_lost)
+    rig = Rig(engine(*texts), capture, limits=limits, sampling={"max_tokens": 4000})
     return Workplace(name, folder, rig, **fields)
 
 

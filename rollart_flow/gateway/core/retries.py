@@ -17,7 +17,7 @@ class CallUnderWay:
         outcome: the answer, or the refusal.
     """
 
-    __slots__ = ("_callers", "exchange", "outcome")
+    __slots__ = ("_callers", "doubted", "exchange", "outcome", "settled")
 
     def __init__(
         self, exchange: Exchange, outcome: asyncio.Future[ModelAnswer | CallRefusedError]
@@ -26,6 +26,11 @@ class CallUnderWay:
         self.outcome = outcome
         self._callers = 0
         """Callers that wait for the outcome or got it."""
+        self.doubted = False
+        """Whether the connection of a caller ended as soon as the answer was sent, so that the
+        client may not have read it."""
+        self.settled = False
+        """Whether the answer was replayed for such a doubt, which happens once."""
 
     @property
     def delivered(self) -> bool:
@@ -39,6 +44,11 @@ class CallUnderWay:
             return False
         found = self.outcome.result()
         return isinstance(found, ModelAnswer) and not found.control
+
+    def lose(self) -> None:
+        """Note that the answer did not reach a caller that had got it."""
+        self._callers -= 1
+        self.exchange.hung_up = True
 
     async def answer(self) -> ModelAnswer:
         """Return the answer.
@@ -62,17 +72,26 @@ class CallUnderWay:
 
 
 class Retries:
-    """The calls of a session by the digests of their requests."""
+    """The calls of a session by the digests of their requests.
 
-    def __init__(self) -> None:
+    Args:
+        repeats_lost: whether the client repeats a request only where its answer was lost, though it
+            may end its connections after answers that it has read.
+    """
+
+    def __init__(self, *, repeats_lost: bool = False) -> None:
         self._calls: dict[str, CallUnderWay] = {}
+        self._repeats_lost = repeats_lost
+        self._closes = False
+        """Whether the client ends its connections after answers that it has read, so that the end
+        of one raises no doubt."""
 
     def known(self, call: ModelCall) -> CallUnderWay | None:
         """Return the call that a request repeats, which is counted; None if it is a new one.
 
         A request repeats a call that is under way. After its answer, it repeats the call if the
-        client says so, or if every client left before the answer; otherwise the client wants
-        another sample.
+        client says so, if no client got the whole answer, or, once, if its connection ended as
+        soon as the answer was sent; otherwise the client wants another sample.
         """
         under_way = self._calls.get(call.digest) if call.digest else None
         if under_way is None:
@@ -80,10 +99,32 @@ class Retries:
         if not under_way.outcome.done():
             under_way.exchange.joins += 1
             return under_way
-        if not under_way.answered or not (call.retry or not under_way.delivered):
+        doubted = under_way.doubted and not under_way.settled and not self._closes
+        if not under_way.answered or not (call.retry or doubted or not under_way.delivered):
             return None
+        under_way.settled |= doubted
         under_way.exchange.replays += 1
         return under_way
+
+    def unread(self, call: ModelCall, *, sent: bool) -> None:
+        """Note that an answer was not read by the client, or may not have been.
+
+        Args:
+            call: the request.
+            sent: whether the whole answer was sent, and the connection ended right after it.
+        """
+        under_way = self._calls.get(call.digest)
+        if under_way is None or not under_way.outcome.done():
+            return
+        if sent:
+            under_way.doubted = True
+        elif under_way.delivered:
+            under_way.lose()
+
+    def shown(self, under_way: CallUnderWay) -> None:
+        """Note that a later call has an answer: its client has read it, whatever was doubted."""
+        if under_way.doubted and not under_way.settled and not self._repeats_lost:
+            self._closes = True
 
     def add(self, call: ModelCall, under_way: CallUnderWay) -> None:
         """Add a new call."""

@@ -49,6 +49,9 @@ class CaptureLimits:
     """Sampled tokens after which the gateway ends the agent's turn itself."""
     max_under_way: int = 32
     """Calls that may be under way at once."""
+    repeats_lost: bool = False
+    """Whether the client repeats a request only where its answer was lost, so that it gets the same
+    answer once even if it ends its connection after each one."""
     per_request: bool = False
     """Whether each call is a trajectory of its own; otherwise calls that go on from one another
     are one (Polar's prefix merging)."""
@@ -95,7 +98,7 @@ class CaptureSession:
         self._name = name
         self._forest = Forest()
         self._prompts = PromptBuilder(codec, limits, self._forest)
-        self._retries = Retries()
+        self._retries = Retries(repeats_lost=capture.repeats_lost)
         self._under_way: dict[int, CallUnderWay] = {}
         self._placed: dict[int, CallUnderWay] = {}
         """Calls whose answers are sampled, by number."""
@@ -121,6 +124,10 @@ class CaptureSession:
             self._retries.add(call, under_way)
         with waiting(f"answer({self._name}/{under_way.exchange.number})"):
             return await under_way.answer()
+
+    def unread(self, call: ModelCall, *, sent: bool) -> None:
+        """Take note that an answer did not reach its client, or may not have; see `Retries`."""
+        self._retries.unread(call, sent=sent)
 
     async def count(self, call: ModelCall) -> int:
         """Return the number of tokens of a call's prompt, without effect on the session.
@@ -184,8 +191,12 @@ class CaptureSession:
             return CallUnderWay(exchange, outcome)
         self.exchanges.append(exchange)
         describe_request(exchange, call, placed)
-        root = placed.found.turn is None
-        self._traits[exchange.number] = traits_of(call, exchange.number, exchange.parent, root=root)
+        turn = placed.found.turn
+        if turn is not None:
+            self._retries.shown(self._placed[turn.exchange.number])
+        self._traits[exchange.number] = traits_of(
+            call, exchange.number, exchange.parent, root=turn is None
+        )
         placed.branch.busy = True
         recorder = placed.branch.recorder
         room = self._limits.context_tokens - len(recorder)

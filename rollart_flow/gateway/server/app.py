@@ -7,11 +7,13 @@ other requests go on.
 import asyncio
 import time
 from dataclasses import replace
+from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelCall, Refusal
+from rollart_flow.gateway.server.connections import ClientConnection, connection_of
 from rollart_flow.gateway.server.counters import GatewayCounters
 from rollart_flow.gateway.server.keys import Answering, KeyRing
 from rollart_flow.gateway.server.requests import (
@@ -125,17 +127,37 @@ class GatewayApp:
         """Send the answer of a session."""
         self._counters.calls += 1
         self._counters.under_way += 1
+        connection = connection_of(request)
+        connection.begin()
+        wait = AnswerWait(session, call, request, self._stopping)
         try:
-            async with AnswerWait(session, call, request, self._stopping) as wait:
+            async with wait:
                 if call.stream:
                     await AnswerStream(wire, call, sender, self._counters).run(wait)
                 else:
                     await sender.json(wire.answer(await wait.answer(), call))
+                _note_sent(session, call, connection)  # before anything else can happen
+        except ClientLeftError:
+            if wait.answered:
+                session.unread(call, sent=False)
+            raise
         except CallRefusedError as error:
             self._counters.refused[error.refusal] += 1
             await sender.reply(wire.refused(error, call))
         finally:
             self._counters.under_way -= 1
+
+
+def _note_sent(session: Answering, call: ModelCall, connection: ClientConnection) -> None:
+    """Tell a session of an answer that was written to a connection which had ended, or ends soon.
+
+    Only the latter of streams: clients that read none often open a connection for each call.
+    """
+    if connection.ended:
+        session.unread(call, sent=False)
+    elif call.stream:
+        now = asyncio.get_running_loop().time()
+        connection.answered(now, partial(session.unread, call, sent=True))
 
 
 def _target(scope: Scope) -> str:

@@ -34,6 +34,9 @@ class Answering(Protocol):
     async def answer(self, call: ModelCall) -> ModelAnswer:
         """Answer a call; see `CaptureSession.answer`."""
 
+    def unread(self, call: ModelCall, *, sent: bool) -> None:
+        """Take note that an answer did not reach its client; see `CaptureSession.unread`."""
+
     async def count(self, call: ModelCall) -> int:
         """Return the number of tokens of a call's prompt; see `CaptureSession.count`."""
 

@@ -3,6 +3,7 @@
 The invariant: nothing listens beyond loopback and a Unix socket that only this user reaches.
 """
 
+import asyncio
 import os
 import shutil
 import socket
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.gateway.server.connections import ClientConnection, with_connection
 from rollart_flow.request_heads import HeadLimit
 from rollart_flow.request_hosts import is_loopback
 from rollart_flow.sandbox.images.tree import NOBODY
@@ -36,7 +38,19 @@ _PREFIX = "rollart-gateway-"
 
 
 class GatewayProtocol(HeadLimit, HttpToolsProtocol):
-    """uvicorn's protocol in C, with a limit on the time and the length of each head."""
+    """uvicorn's protocol in C, with a limit on the time and the length of each head.
+
+    Requests know their connection, since its end says whether an answer was read.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.connection = ClientConnection()
+        self.app_state = with_connection(self.app_state, self.connection)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connection.end(self.loop.time())
+        super().connection_lost(exc)
 
 
 def uvicorn_for(app: ASGIApp) -> uvicorn.Server:

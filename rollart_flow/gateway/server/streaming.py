@@ -42,6 +42,8 @@ class AnswerWait:
     ) -> None:
         self._session, self._call, self._request = session, call, request
         self._stopping = stopping
+        self.answered = False
+        """Whether the session has answered, and the request has got it."""
 
     async def __aenter__(self) -> Self:
         self._answer = asyncio.create_task(self._session.answer(self._call), name="answer")
@@ -88,7 +90,9 @@ class AnswerWait:
             return_when=asyncio.FIRST_COMPLETED,
         )
         if self._answer.done():
-            return self._answer.result()
+            answer = self._answer.result()
+            self.answered = True
+            return answer
         if self._left.done():
             raise ClientLeftError
         if self._stopping.done():

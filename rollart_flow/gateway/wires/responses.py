@@ -1,4 +1,5 @@
-"""The wire of OpenAI's responses: `POST /v1/responses` and `/v1/responses/input_tokens`.
+"""The wire of OpenAI's responses: `POST /v1/responses`, `/v1/responses/compact` and
+`/v1/responses/input_tokens`.
 
 Its waiting stream has events with data, since Codex's timer ignores comments. Their numbers go on
 in the answer, and the response has one id from its first event: that of the request's digest.
@@ -24,6 +25,7 @@ from rollart_flow.gateway.wires.openai_errors import (
     openai_model,
     openai_models,
 )
+from rollart_flow.gateway.wires.responses_compaction import compacted
 from rollart_flow.gateway.wires.responses_items import ItemEvents, item_of
 from rollart_flow.gateway.wires.responses_request import read_responses
 
@@ -40,14 +42,16 @@ class ResponsesWire(ProviderWire):
     """OpenAI's responses."""
 
     name = "responses"
-    answer_path = "/responses"
+    answer_path = "/responses(?:/compact)?"
     count_path = "/responses/input_tokens"
     history = "input"
 
     def read(self, target: str, body: BodyReader) -> JsonObject:
-        return read_responses(body)
+        return read_responses(target, body)
 
     def answer(self, answer: ModelAnswer, call: ModelCall) -> JsonObject:
+        if call.reply.get("compacts"):
+            return compacted(answer, call, _usage(answer))
         blocks = enumerate(blocks_of(answer))
         output = [item_of(index, block, answer, call) for index, block in blocks]
         status = end_reason(answer.end, "completed", "completed", "incomplete")

@@ -13,6 +13,7 @@ from rollart_flow.gateway.wires.conversation import (
     image_of_url,
 )
 from rollart_flow.gateway.wires.reading import Fields, read_object
+from rollart_flow.gateway.wires.responses_compaction import ASKS, is_compaction, summary_in
 from rollart_flow.gateway.wires.responses_tools import SHELL, OfferedTools, flat_name
 from rollart_flow.gateway.wires.settings import (
     CHANGES_DISTRIBUTION,
@@ -86,8 +87,8 @@ class _History(ConversationBuilder):
             self.assistant(action, draft.echoes)
 
 
-def read_responses(body: BodyReader) -> dict[str, Any]:
-    """Return the fields of a call.
+def read_responses(target: str, body: BodyReader) -> dict[str, Any]:
+    """Return the fields of a call; a request for a compaction asks for a summary at its end.
 
     Raises:
         CallRefusedError: the request cannot be read, or asks for what is not here.
@@ -106,6 +107,9 @@ def read_responses(body: BodyReader) -> dict[str, Any]:
             history = body.history(fields, "input", _History, _item)
         history.open(opening)
         history.end_answer()
+        compacts = is_compaction(target)
+        if compacts:
+            history.user([ASKS])
         tools.extend(history.tools)
         tools.check(fields)
         found = {
@@ -115,8 +119,8 @@ def read_responses(body: BodyReader) -> dict[str, Any]:
             "model": fields.text("model") or "",
             "max_tokens": fields.count("max_output_tokens"),
             "sampling": _sampling(fields),
-            "stream": fields.flag("stream"),
-            "reply": tools.reply(),
+            "stream": fields.flag("stream") and not compacts,
+            "reply": {**tools.reply(), **({"compacts": True} if compacts else {})},
         }
     return found | {"dropped": history.dropped(dropped)}
 
@@ -162,6 +166,9 @@ def _item(item: Fields, history: _History) -> None:
     elif kind in ("additional_tools", "tool_search_output"):
         for tool in item.children("tools"):
             history.tools.add(tool)
+    elif kind == "compaction":
+        history.end_answer()
+        history.user([summary_in(item)])
     elif kind in _PASSED_OVER:
         item.withhold("type")
     else:

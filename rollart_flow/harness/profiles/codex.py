@@ -1,7 +1,7 @@
 """Codex, which asks on the wire of responses, always as a stream.
 
 A provider of the program's own cannot be pointed elsewhere and tries a WebSocket first, so that its
-settings name another one.
+settings name another one. It leaves each stream at its last event, which ends the connection.
 """
 
 from rollart_flow.harness.profile import Launch, LaunchSite
@@ -40,6 +40,7 @@ class CodexProfile(InstalledProfile):
     name = "codex"
     wire = "responses"
     pin = CODEX
+    repeats_lost = True
 
     def launch(self, site: LaunchSite) -> Launch:
         folder = f"{packages(site)}/@openai/codex-linux-{cpu()}/vendor/{_TRIPLES[cpu()]}"

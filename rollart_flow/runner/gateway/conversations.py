@@ -51,6 +51,15 @@ class Conversations:
         finally:
             self._end_call()
 
+    def unread(self, call: ModelCall, *, sent: bool) -> None:
+        """Take note that an answer was not sent whole; see `CaptureSession.unread`.
+
+        A connection that ends after a whole answer says nothing here: by hand, a program that asks
+        once and ends is often started again with the same words, for another answer.
+        """
+        if self._session is not None and not sent:
+            self._session.unread(call, sent=sent)
+
     async def count(self, call: ModelCall) -> int:
         """Count the tokens of a call's prompt; see `CaptureSession.count`."""
         session = self._begin_call()

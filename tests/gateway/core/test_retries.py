@@ -95,6 +95,52 @@ async def test_an_answer_that_nobody_got_waits_for_the_same_request() -> None:
     assert [each.replays for each in rig.exchanges] == [1, 0]
 
 
+async def test_an_answer_whose_connection_ended_with_it_is_repeated_once() -> None:
+    rig = Rig(ScriptedEngine("one", "two"))
+    call = Client(rig.session.answer).call(digest="d")
+    said = []
+    for _ in range(3):
+        said.append((await rig.session.answer(call)).action.text)
+        rig.session.unread(call, sent=True)
+    assert said == ["one", "one", "two"]
+    assert [each.replays for each in rig.exchanges] == [1, 0]
+    await rig.trajectories()
+
+
+async def test_an_answer_that_could_not_be_sent_waits_for_the_same_request() -> None:
+    rig = Rig(ScriptedEngine("one", "two"))
+    client = Client(rig.session.answer)
+    call = client.call(digest="d")
+    await rig.session.answer(call)
+    rig.session.unread(call, sent=False)
+    assert rig.exchanges[0].hung_up
+    assert (await client.turn(digest="d")).action.text == "one"
+    client.say("more")
+    await client.turn()
+    (row,) = await rig.trajectories()
+    assert sum(row.action_mask) == len(rig.engine.sampled)
+
+
+@pytest.mark.parametrize("repeats_lost", [False, True])
+async def test_the_end_of_connections_says_nothing_of_a_client_that_ends_each(
+    repeats_lost: bool,
+) -> None:
+    """Unless such a client, as Codex, is known to repeat only what was lost."""
+    capture = CaptureLimits(repeats_lost=repeats_lost)
+    rig = Rig(ScriptedEngine(ADDED, "one", "two"), capture)
+    client = Client(rig.session.answer)
+    first = client.call(digest="a")
+    await client.turn(digest="a")
+    rig.session.unread(first, sent=True)
+    client.results("3")
+    second = client.call(digest="b")
+    await rig.session.answer(second)
+    rig.session.unread(second, sent=True)
+    again = await rig.session.answer(second)
+    assert again.action.text == ("one" if repeats_lost else "two")
+    await rig.trajectories()
+
+
 async def test_an_answer_that_nobody_got_is_a_row_with_a_reason() -> None:
     go = asyncio.Event()
     rig = Rig(ScriptedEngine(Script("one", waits=go), "two"))

@@ -48,6 +48,8 @@ class ScriptedSession(CaptureSession):
         self.called: asyncio.Queue[ModelCall] = asyncio.Queue()
         self.tasks: list[asyncio.Task[ModelAnswer]] = []
         self.sealed = False
+        self.not_read: list[bool] = []
+        """For each answer that its client may not have read, whether it was sent."""
         self._last = ""
         self._finished = asyncio.Event()
 
@@ -67,6 +69,9 @@ class ScriptedSession(CaptureSession):
             return task.result()
         task.cancel()
         return said(self._last)
+
+    def unread(self, call: ModelCall, *, sent: bool) -> None:
+        self.not_read.append(sent)
 
     async def count(self, call: ModelCall) -> int:
         return len(call.messages)

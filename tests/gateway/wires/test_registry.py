@@ -37,7 +37,8 @@ def test_bases_with_and_without_a_version(base: str) -> None:
 def test_responses_and_their_count() -> None:
     assert found("POST", "/v1/responses") == ("responses", Operation.ANSWER)
     assert found("POST", "/responses/input_tokens") == ("responses", Operation.COUNT)
-    assert refused("POST", "/v1/responses/compact")[0] == 404
+    assert found("POST", "/v1/responses/compact") == ("responses", Operation.ANSWER)
+    assert refused("POST", "/v1/responses/compact/more")[0] == 404
 
 
 def test_messages_and_their_count() -> None:

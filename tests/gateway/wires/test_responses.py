@@ -381,3 +381,42 @@ def test_a_refusal_within_a_stream_fails_the_response(kind: Refusal, code: str) 
     assert last.sequence_number == 2
     assert last.response.error is not None
     assert last.response.error.code == code
+
+
+def test_a_conversation_is_compacted_to_the_user_s_messages_and_a_summary() -> None:
+    """OpenAI's client asks for it by `responses.compact`, and sends the items back as they are."""
+    summary = "The sum of 1 and 2 is 3 — naïve, but right."
+    gateway = ScriptedGateway(answer(summary), answer(), answer("Another summary."))
+    said: list[Any] = [
+        {"role": "user", "content": "Add 1 and 2."},
+        {"role": "assistant", "content": "3"},
+        {"role": "user", "content": [{"type": "input_text", "text": "Go on."}]},
+    ]
+    with client(gateway) as sdk:
+        found = sdk.responses.compact(model="m", input=said, instructions="Be brief.")
+        kept: list[Any] = [item.to_dict(warnings=False) for item in found.output]
+        more = [*kept, {"role": "user", "content": "What was it?"}]
+        sdk.responses.create(model="m", input=more, instructions="Be brief.")
+        again = sdk.responses.compact(model="m", input=more)
+    asked, shown, _ = gateway.calls
+    assert [message.role for message in asked.messages][-1] is Role.USER
+    assert asked.messages[-1].text.startswith("Summarize this conversation")
+    assert found.object == "response.compaction"
+    assert [item["type"] for item in kept] == ["message", "message", "compaction"]
+    assert [item["content"][0]["text"] for item in kept[:2]] == ["Add 1 and 2.", "Go on."]
+    assert found.usage.output_tokens == 20
+    texts = [message.text for message in shown.messages]
+    assert texts[:3] == ["Be brief.", "Add 1 and 2.", "Go on."]
+    assert texts[3].endswith(summary)
+    assert texts[4] == "What was it?"
+    kinds = [item.to_dict(warnings=False)["type"] for item in again.output]
+    assert kinds == ["message"] * 3 + ["compaction"], "the earlier summary is in the new one"
+
+
+def test_a_compaction_of_another_provider_is_refused() -> None:
+    for content in ("gAAAA", "rollart1.!", "rollart1.gAAA"):
+        item: list[Any] = [{"type": "compaction", "encrypted_content": content}]
+        with pytest.raises(
+            openai.BadRequestError, match=r"encrypted_content is of another provider"
+        ):
+            parsed(input=item)
