@@ -1,6 +1,6 @@
 """`rollart replay`: what a run has recorded is computed again, and compared."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,7 +10,13 @@ from rollart_flow.cli.trusting import Trust, check_trusted
 from rollart_flow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from rollart_flow.replay import ExchangesReplay, SessionReplay, StepReplay, TrajectoryReplay
+    from rollart_flow.replay import (
+        CapturedReplay,
+        ExchangesReplay,
+        SessionReplay,
+        StepReplay,
+        TrajectoryReplay,
+    )
     from rollart_flow.store import Run
 
 
@@ -37,8 +43,8 @@ def replay(
 ) -> None:
     """Recompute a step, re-run a trajectory, or replay agents' calls; exit code 1 if any differs.
 
-    The calls of a captured agent are rendered and parsed again, without an engine. With --harness
-    its program runs again in a box, and gets what was sampled then.
+    The calls of a captured agent are rendered and parsed again, without an engine, and scored again
+    with its reward. With --harness its program runs again in a box, and gets what was sampled then.
     """
     from rollart_flow.store import open_run
 
@@ -79,11 +85,11 @@ def _trajectory(stored: "Run", beginning: str, harness: bool, trust: bool, as_js
         from rollart_flow.replay.program import replay_program
 
         return _show_calls(replay_program(stored.uri, trajectory_id), as_json)
-    if is_captured(stored, trajectory_id):
-        from rollart_flow.replay import replay_calls
-
-        return _show_calls(replay_calls(stored.uri, trajectory_id), as_json)
     check_trusted(stored.uri, trust)
+    if is_captured(stored, trajectory_id):
+        from rollart_flow.replay import replay_captured
+
+        return _show_captured(replay_captured(stored.uri, trajectory_id), as_json)
     from rollart_flow.replay import replay_trajectory
 
     return _show_trajectory(replay_trajectory(stored.uri, trajectory_id), as_json)
@@ -119,24 +125,36 @@ def _show_trajectory(replayed: "TrajectoryReplay", as_json: bool) -> bool:
     return replayed.equal
 
 
-def _show_calls(replayed: "SessionReplay", as_json: bool) -> bool:
-    divergence = replayed.difference and str(replayed.difference)
+def _show_captured(replayed: "CapturedReplay", as_json: bool) -> bool:
+    scored = replayed.scored_tokens
     if as_json:
-        print_json(
-            {
-                "trajectory_id": replayed.trajectory_id,
-                "equal": divergence is None,
-                "divergence": divergence,
-                "calls": replayed.calls,
-                "replayed": replayed.replayed,
-            }
-        )
-    elif divergence is None:
-        said = f"trajectory {replayed.trajectory_id}: {replayed.calls} calls, all equal"
-        console().print(said)
-    else:
-        said = f"trajectory {replayed.trajectory_id}: differs: {divergence}"
-        console().print(said, soft_wrap=True)
+        form = _calls_json(replayed.calls, replayed.divergence)
+        print_json({**form, "scored_tokens": scored})
+        return replayed.divergence is None
+    said = "not scored, since the run has no pipeline" if scored is None else f"{scored} tokens"
+    return _say_calls(replayed.calls, replayed.divergence, f", {said}")
+
+
+def _show_calls(replayed: "SessionReplay", as_json: bool) -> bool:
+    divergence = None if replayed.difference is None else str(replayed.difference)
+    if not as_json:
+        return _say_calls(replayed, divergence)
+    print_json(_calls_json(replayed, divergence))
+    return divergence is None
+
+
+def _calls_json(replayed: "SessionReplay", divergence: str | None) -> dict[str, Any]:
+    return {
+        "trajectory_id": replayed.trajectory_id, "equal": divergence is None,
+        "divergence": divergence, "calls": replayed.calls, "replayed": replayed.replayed,
+    }  # fmt: skip
+
+
+def _say_calls(replayed: "SessionReplay", divergence: str | None, scored: str = "") -> bool:
+    """Print the result in one line; return whether all is equal."""
+    equal = f"{replayed.calls} calls{scored}, all equal"
+    said = equal if divergence is None else f"differs: {divergence}"
+    console().print(f"trajectory {replayed.trajectory_id}: {said}", soft_wrap=True)
     return divergence is None
 
 

@@ -6,7 +6,7 @@ The final reward follows the last turn. Invariant: the reported divergence is th
 order. Text, rewards, and episode ends must be equal; logprobs must agree within a tolerance.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,8 +120,13 @@ def _action(replay: Replay, turn: int) -> str | None:
 def _logprobs(replay: Replay, turn: int) -> str | None:
     if replay.unscored is not None:
         return f": logprobs cannot be compared: {replay.unscored}"
-    for token in replay.drawn(turn):
-        if not token.gap <= replay.tolerance:
+    return logprob_difference(replay.drawn(turn), replay.tolerance)
+
+
+def logprob_difference(tokens: Sequence[ScoredToken], tolerance: float) -> str | None:
+    """Return the first logprob that differs by more than rounding, as the end of a line."""
+    for token in tokens:
+        if not token.gap <= tolerance:
             return (
                 f", token {token.position}: logprob {token.recorded:.6f} was recorded, "
                 f"{token.recomputed:.6f} recomputed under version {token.version}"
@@ -176,8 +181,11 @@ def _final(replay: Replay) -> str | None:
     trajectory, scored = replay.trajectory, replay.scored
     if trajectory.solved != replay.episode.solved:
         return f"solved: {trajectory.solved} was recorded, {replay.episode.solved} replayed"
-    if scored is None:
-        return None
+    return None if scored is None else reward_difference(trajectory, scored)
+
+
+def reward_difference(trajectory: Trajectory, scored: Trajectory) -> str | None:
+    """Return how a recorded reward differs from the one that was computed again, or None."""
     if scored.reward is None:
         return f"final reward: {trajectory.reward!r} was recorded, now: {scored.error}"
     for what, recorded, replayed in (

@@ -57,7 +57,7 @@ def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
     attempt, trajectory = read_attempt(run, trajectory_id)
     pipeline = stored_pipeline(run)
     domain, node = domain_of(pipeline, trajectory)
-    tokens, unscored = _score_tokens(run, pipeline, trajectory)
+    tokens, unscored = score_tokens(run, pipeline, trajectory)
     codec = load_codec(local_path(policy_uri(run.uri)))
     limits = node.attempt_limits(domain, pipeline.policy)
     # The environment needs its own event loop: the caller may have a running one (a notebook).
@@ -67,7 +67,7 @@ def replay_trajectory(run_uri: str, trajectory_id: str) -> TrajectoryReplay:
         episode = thread.submit(asyncio.run, again).result()
         scored = None
         if trajectory.reward is not None:
-            scoring = _score_again(pipeline, domain, attempt, source)
+            scoring = reward_again(pipeline, attempt, source)
             scored = thread.submit(asyncio.run, scoring).result()
     replayed = Replay(
         trajectory=trajectory,
@@ -107,7 +107,7 @@ def domain_of(pipeline: Pipeline, trajectory: Trajectory) -> tuple[Domain, Gener
     )
 
 
-def _score_tokens(
+def score_tokens(
     run: Run, pipeline: Pipeline, trajectory: Trajectory
 ) -> tuple[tuple[ScoredToken, ...], str | None]:
     """Return (rescored tokens, None), or ((), reason) if they cannot be scored again."""
@@ -117,9 +117,9 @@ def _score_tokens(
         return (), error.message
 
 
-async def _score_again(
-    pipeline: Pipeline, domain: Domain, attempt: Sequence[Trajectory], source: Path
+async def reward_again(
+    pipeline: Pipeline, attempt: Sequence[Trajectory], source: Path
 ) -> Trajectory:
-    """Return the attempt with its reward computed again."""
-    timeout_s = pipeline.reward.timeout_in(domain.name)
+    """Return an attempt as one trajectory, with its reward computed again."""
+    timeout_s = pipeline.reward.timeout_in(attempt[0].domain)
     return await score(unscored(whole(attempt)), pipeline.reward.function, timeout_s, source)

@@ -77,6 +77,11 @@ def write_pipeline(run: str, source: str) -> None:
     files.write(pipeline_uri(run), source.encode())
 
 
+def has_pipeline(run: str) -> bool:
+    """Whether a run has the source of a pipeline; one of a gateway by hand has none."""
+    return files.read(pipeline_uri(run)) is not None
+
+
 def read_pipeline(run: str) -> str:
     """Source of the pipeline that made the run.
 

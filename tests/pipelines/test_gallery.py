@@ -13,6 +13,7 @@ import pytest
 
 from rollart_flow import runner
 from rollart_flow.pipeline import load_pipeline
+from rollart_flow.replay import replay_captured
 from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.store import Run, open_run
 from rollart_flow.types import EventKind, Reason, Split
@@ -156,6 +157,9 @@ def test_a_program_repairs_a_package_and_its_calls_are_trained(
     assert (rows["turns"].list.len() == 3).all(), "answers without a call"
     calls = run.exchanges.collect().join(rows, on="trajectory_id", how="semi")
     assert calls["trained_tokens"].sum() == rows["action_mask"].list.sum().sum()
+    replayed = replay_captured(run.uri, rows["trajectory_id"][0])
+    assert replayed.divergence is None
+    assert replayed.scored_tokens == rows["action_mask"][0].sum()
 
 
 def test_four_families_of_tasks_run_together(
