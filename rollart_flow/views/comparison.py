@@ -63,14 +63,10 @@ def differing_settings(runs: Sequence[RunInfo]) -> list[tuple[str, list[str]]]:
 
 
 def _settings(run: RunInfo) -> Mapping[str, Any]:
-    parent = None if run.parent is None else {"uri": run.parent.uri, "step": run.parent.step}
-    return {
-        "pipeline": run.pipeline,
-        "seed": run.seed,
-        "parent": parent,
-        "versions": run.versions,
-        **run.settings,
-    }
+    own = {"pipeline": run.pipeline, "seed": run.seed, "versions": run.versions, **run.settings}
+    if run.parent is not None:
+        own["forked from"] = f"{run.parent.uri} step {run.parent.step}"
+    return own
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:

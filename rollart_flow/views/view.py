@@ -98,6 +98,7 @@ class ViewReader:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._frames: dict[str, pl.LazyFrame] = {}
+        self._found: dict[str, SqlValue] = {}
 
     def read(self, view: View, values: Values | None = None, page: Page | None = None) -> ViewRows:
         """Return the rows of a view.
@@ -137,9 +138,10 @@ class ViewReader:
         Raises:
             QueryError: the query is wrong.
         """
-        frame = run_sql(query, self._tables(query))
-        found: SqlValue = frame.item(0, 0) if frame.height else None
-        return found
+        if query not in self._found:  # views of one page look for the same values
+            frame = run_sql(query, self._tables(query))
+            self._found[query] = frame.item(0, 0) if frame.height else None
+        return self._found[query]
 
     def sql(self, query: str, page: Page) -> ViewRows:
         """Return rows of a reader's own query, in the order of the query.

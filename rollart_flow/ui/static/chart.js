@@ -4,6 +4,7 @@
 //   x: column of the abscissa ("step"),
 //   y: columns, each one series: {column: label},
 //   by: columns whose values name the series instead, with y: {column: label} of one column,
+//   choose: a column of which one value at a time is shown; the reader chooses it, `first` is before,
 //   band: [lowest, highest] columns around the first series,
 //   kind: "line" (default) or "bars", which are stacked,
 //   link: (row) => path of a page, format: (value) => text, caption, along: (value) => text for x,
@@ -18,6 +19,7 @@ import { objects, queryOf, table } from "./table.js";
 const [WIDTH, HEIGHT] = [560, 230];
 const PLOT = { left: 58, right: WIDTH - 12, top: 10, bottom: HEIGHT - 30 };
 const COLORS = 8;
+const chosen = new Map(); // the value that a reader chose, by the chart
 let charts = 0;
 
 export function chart(page, name, options) {
@@ -31,7 +33,9 @@ function show(place, page, name, options) {
   const range = page.states[name];
   const zoomed = range?.first !== undefined;
   const inside = (row) => options.zoom !== "local" || !zoomed || (row[options.x] >= range.first && row[options.x] <= range.last);
-  const rows = objects(view).filter(inside);
+  const known = options.choose ? [...new Set(objects(view).map((row) => row[options.choose]))].sort() : [];
+  const choice = known.includes(chosen.get(name)) ? chosen.get(name) : known.includes(options.first) ? options.first : known[0];
+  const rows = objects(view).filter((row) => inside(row) && (known.length === 0 || row[options.choose] === choice));
   const series = seriesOf(rows, options);
   const caption = options.caption ?? view.title;
   const zoom = async (range) => {
@@ -40,7 +44,14 @@ function show(place, page, name, options) {
     show(place, page, name, options);
   };
   const reset = zoomed && el("button", { type: "button", class: "small", id: `whole-${name}`, onclick: () => zoom(null) }, "whole");
-  const parts = [el("figcaption", {}, caption, reset)];
+  const choose = (event) => {
+    chosen.set(name, event.target.value);
+    show(place, page, name, options);
+    document.getElementById(`choose-${name}`)?.focus();
+  };
+  const choices = known.length > 1 && el("select", { id: `choose-${name}`, "aria-label": options.choose, class: "small", onchange: choose },
+    known.map((value) => el("option", { value, selected: value === choice }, value)));
+  const parts = [el("figcaption", {}, caption, known.length === 1 && `: ${known[0]}`, choices, reset)];
   if (series.every((each) => each.points.length === 0)) parts.push(el("p", { class: "empty" }, "no values"));
   else parts.push(legend(series, options), drawn(page, view, rows, series, caption, options, options.zoom === false ? null : zoom));
   place.replaceChildren(

@@ -49,7 +49,7 @@ export function show(page) {
     page.table("comparison.figures", { sortable: false, columns: { run: { link: (row) => `/run/${part(row.run)}` }, seconds: { format: seconds }, training: { label: "training", format: share } } }),
     el("nav", { class: "pager", "aria-label": "aligned by" }, "over", Object.entries(ALONG).map(([by, label]) => el("a", { href: address(names, by), id: `by-${by}`, "aria-current": by === x ? "true" : null }, label))),
     el("div", { class: "charts" },
-      page.chart("comparison.success", { ...options, by: ["run", "domain", "metric"], y: { value: "success" }, format: share }),
+      page.chart("comparison.success", { ...options, by: ["run", "domain"], choose: "metric", first: "success", y: { value: "success" }, format: share }),
       Object.entries(CURVES).map(([curve, caption]) => page.chart(`comparison.${curve}`, { ...options, y: { [curve]: curve }, caption, format: curve === "step_s" ? seconds : number }))),
   ];
 }

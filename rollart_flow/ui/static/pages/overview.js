@@ -19,7 +19,7 @@ export function show(page) {
     el("h2", {}, "Curves"),
     el("p", { class: "dim" }, "A point opens its step. Drag over a chart to zoom."),
     el("div", { class: "charts" },
-      page.chart("overview.success", { x: "step", y: { value: "success" }, by: ["domain", "metric"], link: step, format: (value) => share(value) }),
+      page.chart("overview.success", { x: "step", y: { value: "success" }, by: ["domain"], choose: "metric", first: "success", link: step, format: (value) => share(value) }),
       curve("reward", { reward: "mean reward" }, range),
       curve("loss", { loss: "loss" }, range),
       curve("gradient", { grad_norm: "gradient norm" }, range),
@@ -52,8 +52,8 @@ function facts(page, about) {
       entry("created (UTC)", moment(about.created_at)),
       entry("forked from", about.parent && `${about.parent.uri}, step ${about.parent.step}`),
       entry("rows up to", number(page.data.cut)),
-      entry("place", about.uri),
-      entry("in a shell", el("span", {}, el("code", {}, replay), copyButton(replay)))),
+      entry("place", about.uri)),
+    el("p", {}, el("code", {}, replay), copyButton(replay)),
     fold("settings", "settings", () => el("pre", { tabindex: 0 }, JSON.stringify({ overrides: about.overrides, ...about.settings, versions: about.versions }, null, 2))),
   ];
 }
