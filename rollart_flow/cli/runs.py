@@ -89,6 +89,10 @@ def query(
             help="Only trajectories that a filter keeps, such as varied or 'length(256)'.",
         ),
     ] = None,
+    at: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="SEQ", help="Only rows up to a seq: the run as it was then."),
+    ] = None,
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
@@ -100,6 +104,8 @@ def query(
 
     where = [named_filter(text) for text in filters or ()]
     opened = open_run(run, store=store)
+    if at is not None:
+        opened = opened.as_of(seq=at)
     with reading(opened.uri):
         rows = opened.sql(sql, where=where)
     if as_json:

@@ -5,17 +5,17 @@
     run/NAME/about              {name, uri, status, error, pipeline, parent, settings, ...}
     run/NAME/waits              {processes}: what each process of a running run waits for
     run/NAME/now                {cut, status}; `cut` is the seq of the newest row
-    run/NAME/page/PAGE          {cut, newest, status, views: {VIEW: rows}} of `views.pages`
+    run/NAME/page/PAGE          {cut, newest, status, handle, views: {VIEW: rows}}
     run/NAME/sql?q=QUERY        the same with the view "sql"
     run/NAME/sql.csv?q=QUERY    up to `MOST_CSV_ROWS` rows of the query as a file
     run/NAME/cell?view=VIEW&column=COLUMN&offset=ROW    {value}: one value, whole
     tables                      {TABLE: [{name, type, comment}]}
     run/NAME/image/ID           an image that the run stored, as PNG
 
-`rows` is described in `encoding`. All of a run take `at=SEQ`; a page takes the parameters of its
-views (`step=3`, or `VIEW.first=10` for one view), `VIEW.offset` and `VIEW.sort` for each view, and
-`views=VIEW,VIEW` for some of them only.
-Everything is read at one moment, and an error is {error: one line}.
+PAGE is one of `views.pages`, `handle` names the run in a shell, `rows` is described in `encoding`.
+All of a run take `at=SEQ`. A page takes the parameters of its views (`step=3`, or `VIEW.first=10`
+for one view), `VIEW.offset` and `VIEW.sort` for each view, and `views=VIEW,VIEW` for some of them
+only. Everything is read at one moment, and an error is {error: one line}.
 """
 
 import logging
@@ -134,7 +134,8 @@ class UiApi:
             views = {name: encode_rows(each) for name, each in rows.items()}
             return {"cut": snapshot.seq, "newest": live.newest().seq, "views": views}
 
-        return live.read(answer, _number(request.query_params, "at")) | {"status": live.run.status}
+        known = {"status": live.run.status, "handle": shlex.quote(handle(live.run))}
+        return live.read(answer, _number(request.query_params, "at")) | known
 
     def _cell(self, request: Request) -> dict[str, Any]:
         query = request.query_params

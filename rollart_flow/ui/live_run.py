@@ -1,6 +1,7 @@
 """LiveRun: one run that several pages read while it grows.
 
-The invariant: the tables are looked at once in `FRESH_S` at most, however many pages ask.
+The invariant: the tables are looked at once in `FRESH_S` seconds at most, in `FRESH_AWAY_S` if they
+are in an object store, however many pages ask.
 """
 
 import threading
@@ -10,13 +11,13 @@ from typing import TypeVar
 
 import polars as pl
 
-from rollart_flow.store import Run, Snapshot, open_run
+from rollart_flow.store import Run, Snapshot, files, open_run
 from rollart_flow.store.away import repeated_query
 from rollart_flow.store.damage import reading
 
 T = TypeVar("T")
-FRESH_S = 1.0
-"""Age of a snapshot up to which it is given again [s]."""
+FRESH_S, FRESH_AWAY_S = 1.0, 5.0
+"""Ages up to which a snapshot is given again [s]; one from an object store costs 22 requests."""
 
 
 class LiveRun:
@@ -30,6 +31,7 @@ class LiveRun:
             StoreError: it is damaged, or has a newer schema version.
         """
         self.run: Run = open_run(uri)
+        self._fresh_s = FRESH_AWAY_S if files.is_remote(self.run.uri) else FRESH_S
         self._lock = threading.Lock()
         self._newest: Snapshot | None = None
         self._taken = 0.0
@@ -41,7 +43,7 @@ class LiveRun:
             StoreError: a table cannot be read.
         """
         with self._lock:
-            if self._newest is None or time.monotonic() - self._taken > FRESH_S:
+            if self._newest is None or time.monotonic() - self._taken > self._fresh_s:
                 self._newest = repeated_query(f"read {self.run.uri}", self.run.snapshot)
                 self._taken = time.monotonic()
             return self._newest

@@ -141,6 +141,13 @@ def test_query_is_sql_over_the_tables() -> None:
     assert "frozenlake" in rollart("query", "small", sql).out
 
 
+def test_query_reads_a_run_as_it_was(store: Path) -> None:
+    cut = open_run(store / "small").snapshot().seq_of_step(1)
+    sql = "select max(step) as step from steps"
+    said = rollart("query", "small", sql, "--at", str(cut), "--json")
+    assert json.loads(said.out) == [{"step": 1}]
+
+
 def test_query_takes_the_filters_of_a_pipeline() -> None:
     from rollart_flow.algorithms.filters import complete, varied
 

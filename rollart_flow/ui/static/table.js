@@ -2,6 +2,7 @@
 
 import { copyButton, el, fold, link } from "./dom.js";
 import { get, part } from "./api.js";
+import { word } from "./commands.js";
 import { text } from "./format.js";
 
 // Rows of a view as objects by column.
@@ -10,13 +11,19 @@ export function objects(view) {
   return view.rows.map((row) => Object.fromEntries(names.map((name, index) => [name, row[index]])));
 }
 
+// The command that runs SQL on the run of a page, at its moment.
+export function commandOf(page, sql) {
+  const at = page.at === null ? "" : ` --at ${word(page.at)}`;
+  return `rollart query ${page.data.handle}${at} ${word(sql)}`;
+}
+
 // The query of a view with a button to copy it, folded.
 export function queryOf(page, name, view) {
-  return fold(
-    `query-${name}`,
-    view.language === "python" ? "Python" : "query",
-    () => el("div", { class: "query" }, el("pre", { tabindex: 0 }, view.query), copyButton(view.query, "copy the query")),
-  );
+  const python = view.language === "python";
+  return fold(`query-${name}`, python ? "Python" : "query", () => el("div", { class: "query" },
+    el("pre", { tabindex: 0 }, view.query),
+    copyButton(view.query, python ? "copy" : "copy the query"),
+    !python && page.data.handle && copyButton(commandOf(page, view.query), "copy as a command")));
 }
 
 // A table of a view of the page, with its caption, pages and query.

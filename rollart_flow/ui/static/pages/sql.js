@@ -3,6 +3,7 @@
 import { copy, el, fold, say } from "../dom.js";
 import { get, part, query } from "../api.js";
 import { text } from "../format.js";
+import { commandOf } from "../table.js";
 
 const FIRST = "select domain, outcome, count(*) as n, avg(reward) as reward\nfrom trajectories group by domain, outcome order by n desc";
 
@@ -19,24 +20,23 @@ export async function load(page) {
       answer.error = error.message;
     }
   }
-  return { ...answer, tables, about };
+  return { ...answer, tables, handle: about.handle };
 }
 
 export function show(page) {
-  const { views, tables, error, about, cut } = page.data;
+  const { views, tables, error, cut } = page.data;
   const q = page.query.get("q");
   const field = el("textarea", { id: "q", "data-search": true, spellcheck: "false", autocapitalize: "off", "aria-label": "SQL", value: q ?? FIRST });
   const run = () => page.go(`${location.pathname}${query({ q: field.value, at: page.at })}`);
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
   });
-  const command = () => `rollart query ${about.handle} ${quoted(field.value)}`;
   return [
     page.title(`SQL of ${page.route.run}`),
     el("form", { class: "console", onsubmit: (event) => (event.preventDefault(), run()) },
       field,
       el("div", { class: "pager" }, el("button", { id: "run-query" }, "run"), el("span", { class: "dim" }, el("kbd", {}, "Ctrl"), " ", el("kbd", {}, "Enter")),
-        el("button", { type: "button", onclick: () => copy(command()) }, "copy the command"),
+        el("button", { type: "button", onclick: () => copy(commandOf(page, field.value)) }, "copy the command"),
         views.sql && el("button", { type: "button", id: "copy-rows", onclick: () => copyRows(views.sql) }, "copy these rows"),
         views.sql && el("a", { id: "csv", download: "query.csv", href: `/api/run/${part(page.route.run)}/sql.csv${query({ q, at: page.at })}` }, "CSV"))),
     error && el("p", { class: "error", role: "alert" }, error),
@@ -47,8 +47,6 @@ export function show(page) {
       el("tbody", {}, columns.map((column) => el("tr", {}, el("td", { class: "mono" }, column.name), el("td", { class: "mono" }, column.type), el("td", {}, column.comment))))))),
   ];
 }
-
-const quoted = (value) => `'${value.replaceAll("'", "'\\''")}'`;
 
 // Rows as text with tabs, which a spreadsheet takes from the clipboard.
 function copyRows(view) {
