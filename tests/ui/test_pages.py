@@ -20,6 +20,8 @@ pytestmark = [
     pytest.mark.skipif(bool(missing_programs()), reason="chromium and chromedriver are needed"),
 ]
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>{{7*7}}\u202e'
+SHOWN = HOSTILE.replace("\u202e", "\u27e8202e\u27e9")
+"""The same as text, in which the mark that turns its direction has a name."""
 QUERY = "select%20*%20from%20trajectories"
 RUN_PAGES = ("/runs", "/run/small", "/run/small/sql?q=" + QUERY, "/compare?runs=small,other")
 NAMELESS = """
@@ -208,7 +210,7 @@ def test_text_of_a_model_is_shown_as_text(browser: Browser, store: Path) -> None
     writer.close()
     for path in ("/run/hostile", f"/run/hostile/sql?q={QUERY}"):
         browser.open(path)
-        assert any(HOSTILE in text for text in browser.texts("main td"))
+        assert any(SHOWN in text for text in browser.texts("main td"))
         assert browser.all("main img, main script, main iframe") == []
         assert browser.run("return window.hacked") is None
     browser.open("/run/small/sql?q=" + HOSTILE.replace("#", "%23"))
@@ -250,6 +252,20 @@ def test_the_console_runs_a_query_and_tells_errors(browser: Browser) -> None:
     browser.one("#run-query").click()
     browser.wait(lambda: browser.all("main .error"))
     assert "begins with" in browser.texts("main .error")[0]
+
+
+def test_a_query_that_is_being_written_stays_while_a_run_grows(
+    browser: Browser, store: Path
+) -> None:
+    writer = RunWriter.create(str(store / "asked"), info("asked"))
+    writer.commit("steps", builders.step_row(1))
+    browser.open("/run/asked/sql?q=select+step+from+steps")
+    browser.one("#q").send_keys(" where")
+    writer.commit("steps", builders.step_row(2))
+    browser.wait(lambda: rows(browser, "sql") == [["1"], ["2"]])
+    browser.keys(" step")
+    assert browser.one("#q").get_attribute("value") == "select step from steps where step"
+    writer.close()
 
 
 def test_runs_that_are_chosen_are_compared(browser: Browser) -> None:

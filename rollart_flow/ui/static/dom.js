@@ -1,4 +1,7 @@
-// Elements of the page. Text is only ever set as text: no function here takes markup.
+// Elements of the page. Text is only ever set as text: no function here takes markup. Controls in it,
+// which could hide text or turn its direction, are shown as names.
+
+import { visible } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -16,7 +19,7 @@ function fill(element, attributes, children) {
 function add(element, child) {
   if (child === null || child === undefined || child === false) return;
   if (Array.isArray(child)) child.forEach((each) => add(element, each));
-  else element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  else element.append(child instanceof Node ? child : document.createTextNode(visible(child)));
 }
 
 // An element of HTML: el("a", {href: "/runs", class: "x", onclick: f}, "text", other).

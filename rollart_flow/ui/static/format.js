@@ -39,3 +39,10 @@ export function text(value, type) {
   if (typeof value === "object") return JSON.stringify(value);
   return String(value);
 }
+
+const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+
+// A text in which controls are names: escape sequences, and marks that turn the direction of text.
+export function visible(text) {
+  return String(text).replace(CONTROLS, (each) => `\u27e8${each.codePointAt(0).toString(16).padStart(4, "0")}\u27e9`);
+}

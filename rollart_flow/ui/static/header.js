@@ -39,6 +39,7 @@ export async function header(page) {
   if (page && !page.isCurrent()) return;
   shown = wanted;
   const focused = document.activeElement?.id;
+  const typed = document.getElementById("search")?.value ?? "";
   document.getElementById("header").replaceChildren(...[
     el("a", { class: "brand", href: "/runs" }, "rollart"),
     el("nav", { "aria-label": "pages" }, tab("/runs", "runs", "/runs"), run && runTabs(page, run)),
@@ -49,6 +50,8 @@ export async function header(page) {
       el("select", { id: "theme", "aria-label": "colors", onchange: (event) => theme(event.target.value) }, THEMES.map((name) => el("option", { value: name, selected: name === stored() }, name))),
       el("button", { type: "button", id: "help-button", "aria-label": "keys", onclick: showHelp }, "?")),
   ]);
+  const field = document.getElementById("search");
+  if (field && focused === "search") field.value = typed;
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 

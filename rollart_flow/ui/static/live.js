@@ -9,7 +9,7 @@ export function follow(page, refresh) {
   clearTimeout(timer);
   if (page.at !== null || !page.route.run || page.data.status !== "running") return;
   timer = setTimeout(async () => {
-    if (document.hidden) return follow(page, refresh); // nobody looks
+    if (document.hidden || isBusy()) return follow(page, refresh);
     try {
       const now = await get(`run/${part(page.route.run)}/now`);
       if (now.cut !== page.data.cut || now.status !== page.data.status) return refresh();
@@ -20,6 +20,7 @@ export function follow(page, refresh) {
   }, EVERY_MS);
 }
 
-export function unfollow() {
-  clearTimeout(timer);
+// Whether the reader holds something that would be lost: a selection, or a pressed button.
+function isBusy() {
+  return !getSelection().isCollapsed || document.querySelector("main :active, #time:active") !== null;
 }

@@ -1,7 +1,9 @@
 // Texts of a run, which are hostile: they are set as text, and long ones are opened when asked for.
 
 import { el } from "./dom.js";
-import { number } from "./format.js";
+import { number, visible } from "./format.js";
+
+export { visible };
 
 // One text of a row of a view. `row.index` is its place among the rows that the page has.
 export function longText(page, name, column, row, view, kind) {
@@ -15,11 +17,4 @@ export function longText(page, name, column, row, view, kind) {
     button.remove();
   } }, `all ${number(value.length)} characters`);
   return el("div", {}, place, button);
-}
-
-const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
-
-// A text in which controls are names: escape sequences, and marks that turn the direction of text.
-export function visible(text) {
-  return String(text).replace(CONTROLS, (each) => `\u27e8${each.codePointAt(0).toString(16).padStart(4, "0")}\u27e9`);
 }

@@ -26,11 +26,12 @@ export async function load(page) {
 export function show(page) {
   const { views, tables, error, cut } = page.data;
   const q = page.query.get("q");
-  const field = el("textarea", { id: "q", "data-search": true, spellcheck: "false", autocapitalize: "off", "aria-label": "SQL", value: q ?? FIRST });
+  // The same element when the rows are shown again, so that what is typed meanwhile stays.
+  const field = page.field ??= el("textarea", { id: "q", "data-search": true, spellcheck: "false", autocapitalize: "off", "aria-label": "SQL", value: q ?? FIRST });
   const run = () => page.go(`${location.pathname}${query({ q: field.value, at: page.at })}`);
-  field.addEventListener("keydown", (event) => {
+  field.onkeydown = (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
-  });
+  };
   return [
     page.title(`SQL of ${page.route.run}`),
     el("form", { class: "console", onsubmit: (event) => (event.preventDefault(), run()) },
