@@ -1,12 +1,14 @@
 """The calls of a session as a forest: each answer under the answer that its prompt goes on from.
 
 The invariant: the way from a root to an answer is the conversation that its client sent, by the
-shapes of its messages. To find the parent of a call takes one look-up for each earlier answer.
+shapes of its messages. To find the parent of a call takes one look-up for each answer that its
+messages have and those of earlier calls had not.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TypeAlias
 
 from rollart_flow.control.environment import Conversation
 from rollart_flow.control.rollout.branch import Branch
@@ -14,6 +16,7 @@ from rollart_flow.control.rollout.conversing import Transcript
 from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
 from rollart_flow.gateway.core.calls import ModelCall
 from rollart_flow.gateway.core.exchange import Evidence, Exchange
+from rollart_flow.gateway.core.searches import Searches
 from rollart_flow.gateway.core.sent_turn import SentTurn
 from rollart_flow.gateway.core.structure import (
     Said,
@@ -90,6 +93,10 @@ class CapturedTurn:
         return self.branch.last is self and not self.branch.busy
 
 
+_Reached: TypeAlias = "tuple[CapturedTurn, int, Match]"
+"""An answer, the number of messages up to it, and how well it is the last of them."""
+
+
 class Match(IntEnum):
     """How well a message of the assistant is an answer of the session."""
 
@@ -120,6 +127,7 @@ class Forest:
         """Answers by the ids that they came with."""
         self._said: dict[Said, CapturedTurn] = {}
         """The latest answers by their shapes."""
+        self._searches: Searches[_Answers, _Reached] = Searches()
 
     def mints(self, minted: str) -> bool:
         """Return whether an id was minted."""
@@ -132,19 +140,11 @@ class Forest:
         both fail, the evidence is `Evidence.AMBIGUOUS`, and there is no turn.
         """
         shapes = Shapes(call.messages)
-        frontier: list[tuple[CapturedTurn | None, int, Match]] = [(None, 0, Match.NONE)]
-        reached: list[tuple[CapturedTurn, int, Match]] = []
-        while frontier:
-            turn, used, _ = frontier.pop()
-            under = self._root(call.tools) if turn is None else turn.under
-            for length in under.lengths:
-                found = self._answers(call, shapes, under, used, length)
-                reached += found
-                frontier += found
+        reached = self._reached(call, shapes)
         if not reached:
             return Found(shapes=shapes)
-        most = max(used for _, used, _ in reached)
-        last = [each for each in reached if each[1] == most]
+        most = max(reached)
+        last = reached[most]
         if len(last) > 1:
             thinking = call.messages[most - 1].thinking
             alike = [each for each in last if same_thinking(each[0].action.thinking, thinking)]
@@ -154,6 +154,22 @@ class Forest:
         turn, used, match = last[0]
         evidence = Evidence.ECHO if match is Match.ECHO else Evidence.STRUCTURE
         return Found(shapes=shapes, turn=turn, used=used, evidence=evidence)
+
+    def _reached(self, call: ModelCall, shapes: Shapes) -> dict[int, list[_Reached]]:
+        """Return the answers that a call has, by the number of messages up to each."""
+        search, frontier = self._searches.resumed(call, self._root(call.tools))
+        while frontier:
+            under, length = frontier.pop()
+            used = search.nodes[under]
+            if used + length >= len(shapes):
+                search.pending.append((under, length))
+                continue
+            for each in self._answers(call, shapes, under, used, length):
+                turn, after, _ = each
+                search.reached.setdefault(after, []).append(each)
+                search.nodes[turn.under] = after
+                frontier += [(turn.under, length) for length in turn.under.lengths]
+        return search.reached
 
     def answer_in(self, call: ModelCall, index: int, shapes: Shapes) -> CapturedTurn | None:
         """Return the answer that a message of the assistant is, whatever comes before it."""
@@ -175,6 +191,7 @@ class Forest:
         under = self._root(call.tools) if found.turn is None else found.turn.under
         prompt = found.shapes.between(found.used, len(found.shapes))
         under.lengths[len(prompt)] = None
+        self._searches.added(under, len(prompt))
         under.by_prompt.setdefault(prompt, []).append(turn)
         self._minted |= dict.fromkeys(minted, turn)
         self._said[turn.said] = turn
@@ -189,10 +206,10 @@ class Forest:
 
     def _answers(
         self, call: ModelCall, shapes: Shapes, under: _Answers, used: int, length: int
-    ) -> list[tuple[CapturedTurn, int, Match]]:
+    ) -> list[_Reached]:
         """Return the answers to the next messages of a call that its next message may be."""
         at = used + length
-        if at >= len(shapes) or call.messages[at].role is not Role.ASSISTANT:
+        if call.messages[at].role is not Role.ASSISTANT:
             return []
         turns = under.by_prompt.get(shapes.between(used, at), ())
         matched = [(turn, self._match(call, at, shapes, turn)) for turn in turns]
