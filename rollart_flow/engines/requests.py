@@ -5,6 +5,7 @@ token from a valid distribution.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from rollart_flow.control.loop.inbox import Inbox
 from rollart_flow.errors import EngineError, RequestRefusedError
 from rollart_flow.models.cached_model import Int64Array
 from rollart_flow.types import Chunk, FinishReason, GenerationRequest
+from rollart_flow.types.token_ids import TokenIds
 
 
 def check_request(
@@ -35,16 +37,24 @@ def check_request(
         (not prompt, "the prompt is empty"),
         (len(prompt) > context, f"the prompt has {len(prompt)} tokens, the context {context}"),
         (
-            bool(prompt) and not 0 <= min(prompt) <= max(prompt) < vocabulary,
+            bool(prompt) and not _within(prompt, vocabulary),
             f"the prompt holds a token id that is not below {vocabulary}",
         ),
         (
-            bool(allowed) and not 0 <= min(allowed) <= max(allowed) < vocabulary,
+            bool(allowed) and not _within(allowed, vocabulary),
             f"allowed_token_ids holds an id that is not below {vocabulary}",
         ),
     ):
         if wrong:
             raise refused(request, message)
+
+
+def _within(token_ids: Sequence[int], vocabulary: int) -> bool:
+    """Return whether all ids are of the vocabulary."""
+    if isinstance(token_ids, TokenIds):  # whose buffer NumPy takes as it is
+        ids = np.asarray(token_ids)
+        return bool(ids.min() >= 0 and ids.max() < vocabulary)
+    return 0 <= min(token_ids) <= max(token_ids) < vocabulary
 
 
 def refused(request: GenerationRequest, message: str) -> RequestRefusedError:

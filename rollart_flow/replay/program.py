@@ -57,7 +57,7 @@ class MatchingEngine:
     def __init__(
         self, generations: Sequence[StoredGeneration], codec: TextCodec, ended: Callable[[], None]
     ) -> None:
-        self._left: dict[tuple[int, ...], deque[StoredGeneration]] = {}
+        self._left: dict[Sequence[int], deque[StoredGeneration]] = {}
         for each in generations:
             self._left.setdefault(each.prompt_ids, deque()).append(each)
         self._codec = codec
@@ -100,7 +100,7 @@ class MatchingEngine:
             self._over, self.difference = True, difference
             self._ended()
 
-    def _first(self, prompt_ids: tuple[int, ...]) -> CallDifference:
+    def _first(self, prompt_ids: Sequence[int]) -> CallDifference:
         """Return the difference to the stored prompt that is most like this one."""
         if not self._left:
             said = f"one more call than recorded, after a prompt of {len(prompt_ids)} tokens"

@@ -56,7 +56,7 @@ class StoredEngine:
         self._generations = generations
         self._released = {number: asyncio.Event() for number in generations}
         self.numbers: dict[int, int] = {}
-        self.prompts: dict[int, tuple[int, ...]] = {}
+        self.prompts: dict[int, Sequence[int]] = {}
         """Prompts that were asked for, by the number of the stored call."""
 
     def release(self, number: int) -> None:

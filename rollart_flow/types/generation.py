@@ -1,5 +1,6 @@
 """Requests to an engine, and the tokens that answer them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -59,7 +60,8 @@ class GenerationRequest:
     """
 
     request_id: str
-    prompt_ids: tuple[int, ...]
+    prompt_ids: Sequence[int]
+    """A tuple or `TokenIds`, which compare and hash alike."""
     sampling: Sampling
     trajectory_id: str = ""
     """Key of sticky placement, so that a prefix stays cached on one worker."""

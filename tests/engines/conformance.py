@@ -228,7 +228,7 @@ class EngineConformance(ABC):
             requests = [ask(str(i), prompt(i, 10 + i), greedy) for i in range(4)]
             for request in requests:
                 answer = await generate(engine, request)
-                chain = request.prompt_ids
+                chain = tuple(request.prompt_ids)
                 for token in answer.token_ids:
                     assert token == int(reference.logits(0, chain)[-1].argmax())
                     chain += (token,)

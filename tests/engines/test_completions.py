@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ class Repeating:
 
     def __init__(self, token_ids: tuple[int, ...]) -> None:
         self._token_ids = token_ids
-        self.asked: list[tuple[int, ...]] = []
+        self.asked: list[Sequence[int]] = []
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         self.asked.append(request.prompt_ids)

@@ -72,7 +72,7 @@ class GenerationBuilder:
         return replace(
             self._request,
             request_id=f"{self._request.request_id}~{part}",
-            prompt_ids=self._request.prompt_ids + tuple(self.token_ids),
+            prompt_ids=(*self._request.prompt_ids, *self.token_ids),
             sampling=replace(sampling, max_tokens=sampling.max_tokens - len(self)),
         )
 

@@ -25,6 +25,7 @@ from rollart_flow.types import (
     Turn,
 )
 from rollart_flow.types.messages import images_of, text_of
+from rollart_flow.types.token_ids import TokenBuffer, TokenIds
 
 V = TypeVar("V")
 
@@ -105,8 +106,8 @@ class Recorder:
     """
 
     __slots__ = (
-        "_kept", "_logprobs", "_turn", "_versions", "before", "images", "own", "shared_tokens",
-        "token_ids", "withheld",
+        "_kept", "_logprobs", "_prompt", "_turn", "_versions", "before", "images", "own",
+        "shared_tokens", "token_ids", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -130,6 +131,8 @@ class Recorder:
         self._versions: list[int] = []
         self._kept: list[tuple[int, ...]] = []
         """Kept token ids, only for sampling that truncates."""
+        self._prompt: TokenBuffer | None = None
+        """The chain in the form of prompts, up to the last one."""
         self._turn: ChainTurn | None = None
         """Current turn, until it has ended."""
         self.withheld: Withheld | None = None
@@ -167,6 +170,13 @@ class Recorder:
         """Whether the last action ended without reaching its length limit."""
         last = self.own[-1] if self.own else self.last
         return last is None or last.finish_reason != FinishReason.LENGTH
+
+    def prompt(self) -> TokenIds:
+        """Return the chain so far; the cost is that of what it has and the last prompt had not."""
+        if self._prompt is None:
+            self._prompt = TokenBuffer()
+        self._prompt.extend(self.token_ids[len(self._prompt) :])
+        return self._prompt.read()
 
     def observe(
         self, observation: Observation, token_ids: Sequence[int], number: int | None = None
@@ -211,6 +221,8 @@ class Recorder:
             return
         self.own.pop()
         del self.token_ids[turn.start :]
+        if self._prompt is not None:
+            self._prompt.cut(turn.start)
         if shown := images_of(turn.observation):
             self.images = self.images[: -len(shown)]
 

@@ -12,7 +12,7 @@ from rollart_flow.types import Action, Generation
 def record(
     branch: CapturedBranch,
     exchange: Exchange,
-    prompt_ids: tuple[int, ...],
+    prompt_ids: Sequence[int],
     generation: Generation,
     seconds: float,
 ) -> tuple[ChainTurn, Action] | None:
@@ -43,7 +43,7 @@ def record(
     turn = recorder.act(generation, action, seconds)
     recorder.end_turn()
     exchange.start, exchange.answer_start, exchange.end = turn.start, turn.action_start, turn.end
-    sent = SentTurn(turn, exchange, prompt_ids[turn.start :], generation.token_ids)
+    sent = SentTurn(turn, exchange, tuple(prompt_ids[turn.start :]), generation.token_ids)
     branch.sent.append(sent)
     if len(prompt_ids) != turn.action_start:
         branch.poisoned = "the chain has changed while a call on its end was under way"

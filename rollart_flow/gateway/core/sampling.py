@@ -1,6 +1,7 @@
 """The engine's side of calls: requests by the sampling of the attempt, and what they return."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rollart_flow.control.inference.generation_builder import GenerationFailedError
@@ -45,7 +46,7 @@ class EngineCalls:
     def request(
         self,
         exchange: Exchange,
-        prompt_ids: tuple[int, ...],
+        prompt_ids: Sequence[int],
         images: tuple[Image, ...],
         most: int,
     ) -> GenerationRequest:

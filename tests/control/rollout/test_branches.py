@@ -87,7 +87,7 @@ class Engine:
         self._said = [each if isinstance(each, str) else json.dumps(each) for each in said]
         self.sampled: dict[float, int] = {}
         """Sampled tokens by their logprobs."""
-        self.prompts: list[tuple[int, ...]] = []
+        self.prompts: list[Sequence[int]] = []
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         self.prompts.append(request.prompt_ids)

@@ -7,7 +7,7 @@ for the torch of this machine. A recorder of the calls therefore stands in for v
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,7 +42,7 @@ REQUEST = GenerationRequest(
 class RecordingEngine:
     """Takes a prompt as vLLM's engine does, and answers that it saw `expanded`."""
 
-    def __init__(self, expanded: tuple[int, ...]) -> None:
+    def __init__(self, expanded: Sequence[int]) -> None:
         self.prompts: list[Any] = []
         self._expanded = expanded
 

@@ -79,7 +79,7 @@ class ScriptedEngine:
         self._aborted: dict[str, asyncio.Event] = {}
 
     @property
-    def prompts(self) -> list[tuple[int, ...]]:
+    def prompts(self) -> list[Sequence[int]]:
         return [request.prompt_ids for request in self.requests]
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:

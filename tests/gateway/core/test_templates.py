@@ -45,7 +45,7 @@ class Writer:
 
     def __init__(self, *actions: Sequence[int]) -> None:
         self._actions = [tuple(action) for action in actions]
-        self.prompts: list[tuple[int, ...]] = []
+        self.prompts: list[Sequence[int]] = []
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         self.prompts.append(request.prompt_ids)

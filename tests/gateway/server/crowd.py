@@ -116,14 +116,14 @@ class Crowd:
             Sampling(max_tokens=64, stop_token_ids=CODEC.stop_token_ids),
         )  # fmt: skip
 
-    def agent(self, name: str) -> Agent:
+    def agent(self, name: str, most_calls: int = 200) -> Agent:
         """A new agent."""
         session = CaptureSession(
             replace(self._assignment, trajectory_id=name),
             CODEC,
             self._proxy,
             AttemptLimits(context_tokens=CONTEXT),
-            CaptureLimits(),
+            CaptureLimits(max_calls=most_calls),
             name=f"{name}@w.0",
         )
         return Agent(session, self.server.open(session), [{"role": "user", "content": "left"}], [])
