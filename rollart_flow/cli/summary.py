@@ -103,6 +103,7 @@ class Summary:
             commands.append(f"rollart show {name} --trajectory {shlex.quote(self.example)}")
         if self.steps:
             commands.append(f"rollart replay {name} --step {self.steps}")
+        commands.append(f"rollart ui {name}")
         return tuple(commands)
 
 

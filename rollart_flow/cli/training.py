@@ -23,11 +23,12 @@ from rollart_flow.cli.arguments import (
     SettingsFile,
     Store,
     load,
+    settings_from,
 )
 from rollart_flow.cli.output import Interrupted, console, print_json
 from rollart_flow.cli.progress import showing_progress
 from rollart_flow.cli.trusting import Trust, check_trusted
-from rollart_flow.errors import StoreError
+from rollart_flow.errors import SettingsError, StoreError
 
 if TYPE_CHECKING:
     from rollart_flow.runner import RunResult
@@ -65,6 +66,12 @@ def run(
 def resume(
     run: RunName,
     store: Store = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", "-s", metavar="steps=N", help="Go on to N steps, also with a finished run."
+        ),
+    ] = None,
     accept_divergence: Annotated[
         bool,
         typer.Option(
@@ -87,6 +94,7 @@ def resume(
     """Continue a run that was interrupted or has failed, from its tables."""
     from rollart_flow.store import resolve
 
+    steps = _steps_of(changes)
     uri = resolve(run, store)
     check_trusted(uri, trust)
     with showing_progress(run, quiet=as_json) as on_progress:
@@ -95,6 +103,7 @@ def resume(
         with _resumable(run, store, executor, address):
             result = runner.resume(
                 uri,
+                steps=steps,
                 accept_divergence=accept_divergence,
                 take_over=take_over,
                 executor=executor,
@@ -102,6 +111,23 @@ def resume(
                 on_progress=on_progress,
             )
     _report(result, as_json)
+
+
+def _steps_of(changes: list[str] | None) -> int | None:
+    """Return the number of steps that the words of `resume` give.
+
+    Raises:
+        SettingsError: another setting is given, which would make another run.
+    """
+    found = settings_from(changes)
+    for key, value in found.items():
+        if key not in ("steps", "train.steps"):
+            raise SettingsError(
+                f"resume changes nothing but steps; `rollart fork` the run to change {key}"
+            )
+        if not value.isdecimal() or not int(value):
+            raise SettingsError(f"train.steps should be a positive integer, got {value!r}")
+    return next((int(value) for value in found.values()), None)
 
 
 def fork(

@@ -33,6 +33,8 @@ from typing import BinaryIO, cast
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+TRACEBACKS = "ROLLART_CHILD_TRACEBACKS"
+"""Variable that lets this process print the traceback of an error besides answering with a line."""
 _AWAITED = (signal.SIGTERM, signal.SIGCHLD)
 
 
@@ -88,8 +90,9 @@ def serve(line: socket.socket, handler_name: str) -> None:
                         handler.connect(parent.ask)
                 answer = json.dumps({"answer": handler(json.loads(request))})
             except Exception as error:  # noqa: BLE001  the user's code ends here: its error is data
-                traceback.print_exc()
-                sys.stderr.flush()
+                if os.environ.get(TRACEBACKS):
+                    traceback.print_exc()
+                    sys.stderr.flush()
                 answer = json.dumps({"error": error_line(error)})
             parent.tell(answer)
 

@@ -38,16 +38,23 @@ _LEADER_S = 10.0
 """Longest time for a leader to end with its descendants, before this process kills them [s]."""
 _output: list[int] = [2]
 """File descriptors that processes write into, the last one counts; standard error at first."""
+_SHOWN = "ROLLART_TRACEBACK"
+"""Variable with which commands show tracebacks on the terminal."""
 _OF_THIS_INTERPRETER = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 Answering = Callable[[Any, bytes], Awaitable[tuple[object, bytes]]]
 """Answers a question of a process, with bytes beside question and answer."""
 
 
+def keep_output_of_children(descriptor: int) -> None:
+    """Let processes that start from now on write what they print, and tracebacks, into a file."""
+    _output.append(descriptor)
+
+
 @contextmanager
 def children_write_to(descriptor: int) -> Iterator[None]:
-    """Let processes that start within the block write what they print into a file."""
-    _output.append(descriptor)
+    """Let processes that start in the block write what they print, and tracebacks, into a file."""
+    keep_output_of_children(descriptor)
     try:
         yield
     finally:
@@ -239,6 +246,8 @@ def _spawn(
 ) -> subprocess.Popen[bytes]:
     script = str(Path(child.__file__))
     variables = child_environ(environ)
+    if len(_output) > 1 or os.environ.get(_SHOWN):
+        variables[child.TRACEBACKS] = "1"
     if python is None:
         interpreter = [sys.executable]
         paths = [path or os.getcwd() for path in sys.path]

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from rollart_flow.isolation.process import children_write_to
+from rollart_flow.isolation.process import children_write_to, keep_output_of_children
 from rollart_flow.secret import masked_in_log
 from rollart_flow.store.files import is_remote
 from rollart_flow.store.logs import BoundedLog, append_to_log, begin_logs, logs_folder
@@ -186,6 +186,7 @@ def keep_log(run: str, process: str) -> None:
         begin_logs(run)  # on each machine
     if logs_folder(run).is_dir():  # a run goes on without logs
         _kept.append(ProcessLog(run, process, _redirected()))
+        keep_output_of_children(2)
 
 
 def _redirected() -> list[Printed]:

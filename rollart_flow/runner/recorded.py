@@ -7,11 +7,18 @@ since. A run is resumed with the settings that it was made with only.
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+import polars as pl
+
 from rollart_flow.errors import SettingsError
-from rollart_flow.pipeline import Pipeline
-from rollart_flow.store import RunInfo
+from rollart_flow.pipeline import LoadedPipeline, Pipeline
+from rollart_flow.pipeline.layers import SettingsLayer
+from rollart_flow.pipeline.loading import load_source
+from rollart_flow.store import Run, RunInfo
+from rollart_flow.store.cache import local_file
+from rollart_flow.store.layout import pipeline_uri, read_pipeline
 
 _DEFINITION = re.compile(r"[\w.]+:(?=[\w.<>]+)")
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
@@ -35,6 +42,44 @@ def check_as_recorded(pipeline: Pipeline, info: RunInfo) -> None:
                 f"was made with {was!r}; restore what the file reads, such as the environment, or "
                 "`rollart fork` the run to change it"
             )
+
+
+def load_recorded(uri: str, info: RunInfo, steps: int | None = None) -> LoadedPipeline:
+    """Load the pipeline file that is stored with a run, with the run's settings.
+
+    Args:
+        uri: address of the run.
+        info: information of the run.
+        steps: number of training steps, if another one than the run's.
+
+    Raises:
+        PipelineError: the file fails.
+        SettingsError: a setting is wrong.
+    """
+    recorded = {key: str(value) for key, value in info.overrides.items()}
+    changes = {} if steps is None else {"train.steps": str(steps)}
+    layers = [SettingsLayer("", recorded)] if recorded else []
+    return load_source(read_pipeline(uri), local_file(pipeline_uri(uri)), changes, layers)
+
+
+def with_steps(run: Run, loaded: LoadedPipeline) -> RunInfo:
+    """Return the information of a run that goes on to the steps of a pipeline.
+
+    Raises:
+        SettingsError: the run has trained that many steps already.
+    """
+    info, steps = run.info, loaded.pipeline.train.steps
+    trained = run.steps.select(pl.col("step").max()).collect().item() or 0
+    if steps <= trained:
+        raise SettingsError(
+            f"run {info.name} has trained {trained} steps; give more, such as "
+            f"-s steps={2 * trained}, or `rollart fork` it at an earlier one"
+        )
+    settings = {**info.settings, "nodes": {**info.settings.get("nodes", {})}}
+    for name, node in settings["nodes"].items():
+        if node.get("kind") == "train":
+            settings["nodes"][name] = {**node, "steps": steps}
+    return replace(info, settings=settings, overrides=dict(loaded.overrides))
 
 
 def _differences(where: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:

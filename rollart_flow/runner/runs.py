@@ -1,21 +1,19 @@
 """Entry points `run` and `resume`, for callers in Python and in the shell."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from rollart_flow.errors import MissingExtraError, PipelineError, SettingsError
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
-from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.executors import DEFAULT, Executor, executor_for
-from rollart_flow.runner.recorded import check_as_recorded
+from rollart_flow.runner.recorded import check_as_recorded, load_recorded, with_steps
 from rollart_flow.runner.session import Session
 from rollart_flow.runner.setup import complete_run, create_run, removed_if_refused
 from rollart_flow.runner.signals import terminable
-from rollart_flow.store import RunInfo, RunStatus, read_info
-from rollart_flow.store.cache import local_file
+from rollart_flow.store import Run, RunInfo, RunStatus, read_info
 from rollart_flow.store.info import Resumed, write_info
-from rollart_flow.store.layout import pipeline_uri, read_pipeline
+from rollart_flow.store.layout import pipeline_uri
 from rollart_flow.store.lease import Lease, check_free
 from rollart_flow.store.lease_file import Tenure
 from rollart_flow.telemetry import OnProgress, Progress, ignore_progress
@@ -70,6 +68,7 @@ def run(
 def resume(
     uri: str,
     *,
+    steps: int | None = None,
     accept_divergence: bool = False,
     take_over: bool = False,
     executor: str = DEFAULT,
@@ -80,6 +79,8 @@ def resume(
 
     Args:
         uri: address of the run.
+        steps: number of steps that the run is to have, if that differs from what it was made with;
+            a finished run goes on to it.
         accept_divergence: continue even if a recomputed step differs from the recorded one.
         take_over: continue also if a process that drives the run is alive, but has not renewed its
             lease for `store.lease.EXPIRES_S`. It can no longer write.
@@ -89,17 +90,19 @@ def resume(
 
     Raises:
         RunNotFoundError: there is no run at the address.
-        SettingsError: the pipeline file builds something else than it did for the run.
+        SettingsError: the pipeline file builds something else than it did for the run, or the run
+            has trained more steps already.
         RunFailedError: the run is already running, or fails again.
     """
-    info = read_info(uri)
-    if info.status is RunStatus.FINISHED:
+    info = recorded = read_info(uri)
+    if info.status is RunStatus.FINISHED and steps is None:
         on_progress(Progress.note(f"run {info.name} is finished; there is nothing to resume"))
         return _result(uri)
     if info.status is RunStatus.RUNNING:
         check_free(uri, info.owner, take_over=take_over)
-    overrides: Mapping[str, str] = {key: str(value) for key, value in info.overrides.items()}
-    loaded = load_source(read_pipeline(uri), local_file(pipeline_uri(uri)), overrides)
+    loaded = load_recorded(uri, info, steps)
+    if steps is not None:
+        info = with_steps(Run(uri), loaded)
     check_as_recorded(loaded.pipeline, info)
     if not info.term:  # what an earlier version has recorded, in the terms of this one
         info = replace(info, settings=loaded.pipeline.settings())
@@ -107,7 +110,7 @@ def resume(
     with (
         terminable(),
         Lease(uri, term=info.term, take_over=take_over) as lease,
-        _claimed(uri, info, lease.tenure),
+        _claimed(uri, info, lease.tenure, recorded),
     ):
         complete_run(loaded.pipeline, uri, on_progress, lease.tenure, isolated=chosen.isolates)
         return drive(
@@ -136,11 +139,19 @@ def drive(
 
 
 @contextmanager
-def _claimed(uri: str, info: RunInfo, tenure: Tenure) -> Iterator[None]:
-    """Claim a run while this process prepares to resume it, until the run's writer takes over."""
+def _claimed(uri: str, info: RunInfo, tenure: Tenure, recorded: RunInfo) -> Iterator[None]:
+    """Claim a run while this process prepares to resume it, until the run's writer takes over.
+
+    Args:
+        uri: address of the run.
+        info: information of the run from now on.
+        tenure: the right of this process to drive the run.
+        recorded: information of the run so far, which stands again if no writer takes over.
+    """
     claimed = replace(
         info,
         status=RunStatus.RUNNING,
+        error=None,
         owner=tenure.owner,
         term=tenure.term,
         resumed=(*info.resumed, Resumed.now()),
@@ -150,7 +161,7 @@ def _claimed(uri: str, info: RunInfo, tenure: Tenure) -> Iterator[None]:
         yield
     except BaseException:
         if read_info(uri) == claimed:
-            write_info(uri, replace(info, term=tenure.term))  # no writer was opened
+            write_info(uri, replace(recorded, term=tenure.term))  # no writer was opened
         raise
 
 
