@@ -1,7 +1,7 @@
 """`rollart`: the commands, and the one place where errors become a line and an exit code.
 
-Exit codes: 0 ok, 1 the check or the run failed, 2 wrong use. With ROLLART_TRACEBACK=1 in the
-environment the traceback is shown in addition to the line.
+Exit codes: 0 ok, 1 the check or the run failed, 2 wrong use. With `rollart --verbose COMMAND`, or
+ROLLART_TRACEBACK=1 in the environment, the traceback is shown in addition to the line.
 """
 
 import os
@@ -106,8 +106,13 @@ def options(
     _version: bool = typer.Option(
         False, "--version", callback=_show_version, is_eager=True, help="Print the version."
     ),
+    verbose: bool = typer.Option(
+        False, "--verbose", help="Show the traceback of an error besides its line."
+    ),
 ) -> None:
     """Options before any command; without a command, print the list of commands."""
+    if verbose:
+        os.environ[TRACEBACK_VARIABLE] = "1"
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -185,7 +190,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # noqa: BLE001  the process ends here; a bug becomes a line too
-        hint = f"(this is a bug; {TRACEBACK_VARIABLE}=1 shows where)"
+        hint = "(this is a bug; `rollart --verbose` shows where)"
         return _failed(error, f"{type(error).__name__}: {error} {hint}", FAILED)
     if code == INTERRUPTED:  # Typer may have caught the interrupt before
         return fail("interrupted", INTERRUPTED)

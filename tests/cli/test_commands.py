@@ -96,7 +96,7 @@ def test_a_bug_is_a_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("rollart_flow.pipeline.dag.make_plan", broken)
     line = refused(rollart("plan", TWO_DOMAINS), code=1)
-    assert line.startswith("ZeroDivisionError: two lines (this is a bug; ROLLART_TRACEBACK=1")
+    assert line.startswith("ZeroDivisionError: two lines (this is a bug; `rollart --verbose`")
 
 
 UNMADE = """
@@ -153,3 +153,12 @@ def test_plan_refuses_a_warm_start_without_example_actions(tmp_path: Path) -> No
     file.write_text(UNMADE.replace("<make>", "pass"))
     line = refused(rollart("plan", str(file), "-s", "warm_start=3"))
     assert line.startswith("domain 'lakes' has no example_action")
+
+
+def test_verbose_shows_the_traceback_besides_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLART_TRACEBACK", "")  # restored after the test
+    said = rollart("--verbose", "show", "none", "--store", str(tmp_path))
+    assert "Traceback (most recent call last)" in said.err
+    assert said.err.splitlines()[-1].startswith("error: no run 'none'")

@@ -31,7 +31,7 @@ from tests.cli.shell import rollart
 from tests.docs.pages import OUTPUT, ROOT, Block
 
 PICTURES = {"text", "mermaid"}
-ELSEWHERE = {"ray", "pip", "source", "python", "export"}
+ELSEWHERE = {"ray", "pip", "uv", "source", "python", "export"}
 """Programs of a `# needs:` block that are not checked further."""
 SHORT = ["-s", "steps=2", "-s", "every=2", "-s", "episodes=4", "-s", "checkpoint_every=2"]
 RECORDED = ROOT / "tests" / "simulation" / "data" / "two-domains"
