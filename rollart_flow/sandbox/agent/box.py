@@ -11,10 +11,14 @@ from typing import Protocol
 from rollart_flow.sandbox.agent.cgroup import ControlGroup
 from rollart_flow.sandbox.agent.connection import AgentAnswer, Connection
 from rollart_flow.sandbox.agent.files import AgentFiles
-from rollart_flow.sandbox.agent.streams import KeptPipe, memory_file
+from rollart_flow.sandbox.agent.streams import CommandStreams
 from rollart_flow.sandbox.base import CommandResult, KilledBy, SandboxSpec
-
-_CANNOT_RUN = 126
+from rollart_flow.sandbox.command_results import (
+    command_line,
+    end_reason,
+    killed_command,
+    not_run,
+)
 
 
 class BoxHost(Protocol):
@@ -76,56 +80,52 @@ class AgentSandbox(AgentFiles):
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
     ) -> CommandResult:
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-        if not argv:
-            raise ValueError("exec: the command is empty")
-        arguments = (argv, {**self._env, **(env or {})}, self._inside(cwd or ""))
-        loop = asyncio.get_running_loop()
+        arguments = (command_line(command), {**self._env, **(env or {})}, self._inside(cwd or ""))
         kills_before = self._memory_kills()
-        limit = self.spec.limits.output_kb << 10
-        stdout, stderr = KeptPipe(limit), KeptPipe(limit)
-        given = memory_file(stdin)
-        late = False
-        timer: asyncio.TimerHandle | None = None
-        answer: asyncio.Future[AgentAnswer] | None = None
+        with CommandStreams(stdin, self.spec.limits.output_kb << 10) as streams:
+            try:
+                done, late, seconds = await self._run(arguments, streams, timeout_s)
+            except ValueError as error:
+                return not_run(f"{error}; write it to a file and run that")
+        if done.kind == "refused":
+            full = done.numbers[0] == errno.EAGAIN
+            reason = "too many processes" if full else os.strerror(done.numbers[0])
+            return not_run(reason, KilledBy.PROCESSES if full else KilledBy.NOTHING)
+        code, peak_kb = done.numbers
+        kills = self._memory_kills() - kills_before if code != 0 and not late else 0
+        killed_by = killed_command(late=late, code=code, memory_kills=kills)
+        stdout, stderr = streams.texts()
+        return CommandResult(code, stdout, stderr, seconds, killed_by, peak_kb / 1024)
+
+    async def _run(
+        self, arguments: tuple[object, ...], streams: CommandStreams, timeout_s: float
+    ) -> tuple[AgentAnswer, bool, float]:
+        """Run a command; return the answer, whether it was killed for its time, and its seconds.
+
+        Raises:
+            ValueError: the request is too long.
+            SandboxError: the box has ended.
+        """
+        loop = asyncio.get_running_loop()
+        began, late = loop.time(), False
+        identity, answer = self._connection.send("run", arguments, streams.ends())
 
         def end_it() -> None:
             nonlocal late
             late = True
             self._kill(identity)
 
+        timer = loop.call_later(timeout_s, end_it)
         try:
-            began = loop.time()
-            streams = (given, stdout.write_end, stderr.write_end)
-            identity, answer = self._connection.send("run", arguments, streams)
-            stdout.hand_over()
-            stderr.hand_over()
-            timer = loop.call_later(timeout_s, end_it)
+            streams.hand_over()
             done = await self._result(answer)
             seconds = loop.time() - began
-            stdout.drain()
-            stderr.drain()
-        except ValueError as error:
-            return _not_run(f"{error}; write it to a file and run that", KilledBy.NOTHING)
+            streams.drain()
         finally:
-            if timer is not None:
-                timer.cancel()
-            if answer is not None and (answer.cancelled() or not answer.done()):
+            timer.cancel()
+            if answer.cancelled() or not answer.done():
                 self._kill(identity)
-            stdout.close()
-            stderr.close()
-            os.close(given)
-        if done.kind == "refused":
-            full = done.numbers[0] == errno.EAGAIN
-            reason = "too many processes" if full else os.strerror(done.numbers[0])
-            return _not_run(reason, KilledBy.PROCESSES if full else KilledBy.NOTHING)
-        code, peak_kb = done.numbers
-        killed_by = KilledBy.TIME if late else KilledBy.NOTHING
-        if not late and code != 0 and self._memory_kills() > kills_before:
-            killed_by = KilledBy.MEMORY
-        return CommandResult(
-            code, stdout.kept.text(), stderr.kept.text(), seconds, killed_by, peak_kb / 1024
-        )
+        return done, late, seconds
 
     async def processes(self) -> int:
         return (await self._result(self._connection.send("count", ())[1])).numbers[0]
@@ -139,9 +139,7 @@ class AgentSandbox(AgentFiles):
         await self._host.end()
 
     def _end_reason(self) -> str:
-        if self._memory_kills():
-            return f"its processes used more than {self.spec.limits.memory_mb} MiB of memory"
-        return f"it was closed, killed, or older than {self.spec.limits.lifetime_s:g} s"
+        return end_reason(self.spec.limits, by_memory=self._memory_kills() > 0)
 
     def _memory_kills(self) -> int:
         group = self._host.group
@@ -151,7 +149,3 @@ class AgentSandbox(AgentFiles):
         """Kill the command of a request."""
         if not self._connection.ended:
             self._connection.send("kill", (identity,))[1].cancel()
-
-
-def _not_run(reason: str, killed_by: KilledBy) -> CommandResult:
-    return CommandResult(_CANNOT_RUN, "", f"cannot run the command: {reason}\n", 0.0, killed_by)

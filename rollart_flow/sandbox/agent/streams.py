@@ -74,6 +74,45 @@ class KeptPipe(OutputPipe):
         super().__init__(self.kept.add)
 
 
+class CommandStreams:
+    """Standard input, output and error of one command, closed with the context.
+
+    Args:
+        stdin: all that the command may read.
+        limit: bytes that are kept of each output.
+    """
+
+    def __init__(self, stdin: bytes, limit: int) -> None:
+        self._stdout, self._stderr = KeptPipe(limit), KeptPipe(limit)
+        self._given = memory_file(stdin)
+
+    def __enter__(self) -> CommandStreams:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stdout.close()
+        self._stderr.close()
+        os.close(self._given)
+
+    def ends(self) -> tuple[int, int, int]:
+        """Return the descriptors that the command gets."""
+        return self._given, self._stdout.write_end, self._stderr.write_end
+
+    def hand_over(self) -> None:
+        """Close this process's copies of the written ends, once the command has them."""
+        self._stdout.hand_over()
+        self._stderr.hand_over()
+
+    def drain(self) -> None:
+        """Take what the command wrote before it ended."""
+        self._stdout.drain()
+        self._stderr.drain()
+
+    def texts(self) -> tuple[str, str]:
+        """Return what is kept of output and error."""
+        return self._stdout.kept.text(), self._stderr.kept.text()
+
+
 def memory_file(data: bytes) -> int:
     """Return the descriptor of a file in memory with the data, at its beginning."""
     descriptor = os.memfd_create("rollart", os.MFD_CLOEXEC)

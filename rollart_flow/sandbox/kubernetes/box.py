@@ -20,10 +20,15 @@ from rollart_flow.sandbox.archives import ENTRY, packed_file, unpack_entry
 from rollart_flow.sandbox.base import (
     MAX_READ_BYTES,
     CommandResult,
-    KilledBy,
     Sandbox,
     SandboxSnapshot,
     SandboxSpec,
+)
+from rollart_flow.sandbox.command_results import (
+    command_line,
+    end_reason,
+    killed_command,
+    not_run,
 )
 from rollart_flow.sandbox.kubernetes.cluster import ClusterConnection
 from rollart_flow.sandbox.kubernetes.requests import COMMAND, parsed_answer, request_bytes
@@ -32,7 +37,6 @@ _MARGIN_S = 60.0
 """Time beyond that of its command after which an exec counts as lost [s]."""
 _LONGEST_REQUEST_BYTES = 1 << 17
 _HEAD_BYTES = 1 << 16
-_CANNOT_RUN = 126
 
 
 class PodSandbox(Sandbox):
@@ -69,9 +73,7 @@ class PodSandbox(Sandbox):
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
     ) -> CommandResult:
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-        if not argv:
-            raise ValueError("exec: the command is empty")
+        argv = command_line(command)
         limits = self.spec.limits
         arguments = {
             "argv": argv,
@@ -83,16 +85,17 @@ class PodSandbox(Sandbox):
             "filters": {name: filter_program(name).hex() for name in MACHINES},
         }
         if (size := len(json.dumps(arguments))) > _LONGEST_REQUEST_BYTES:
-            reason = f"a request of {size} bytes is too long; write it to a file and run that"
-            return CommandResult(_CANNOT_RUN, "", f"cannot run the command: {reason}\n", 0.0)
+            return not_run(
+                f"a request of {size} bytes is too long; write it to a file and run that"
+            )
         try:
             answer, data = await self._ask("run", arguments, stdin, timeout_s=timeout_s)
         except _NoAnswerError:
             await self.kill_all()  # the command has killed what watches it, and runs alone
             return CommandResult(-signal.SIGKILL, "", "", 0.0)
-        killed_by = KilledBy.TIME if answer["late"] else KilledBy.NOTHING
-        if not answer["late"] and answer["code"] != 0 and answer["memory_kills"] > 0:
-            killed_by = KilledBy.MEMORY
+        killed_by = killed_command(
+            late=answer["late"], code=answer["code"], memory_kills=answer["memory_kills"]
+        )
         stdout, stderr = data[: answer["split"]], data[answer["split"] :]
         return CommandResult(
             answer["code"],
@@ -251,9 +254,7 @@ class PodSandbox(Sandbox):
 
     async def _end_reason(self) -> str:
         reason = "" if self._closed else await self._cluster.end_reason(self._name)
-        if reason == "OOMKilled":
-            return f"its processes used more than {self.spec.limits.memory_mb} MiB of memory"
-        return f"it was closed, killed, or older than {self.spec.limits.lifetime_s:g} s"
+        return end_reason(self.spec.limits, by_memory=reason == "OOMKilled")
 
 
 class _NoAnswerError(Exception):
