@@ -280,6 +280,19 @@ def test_a_missing_program_or_daemon_is_said_in_one_line(
     assert silent.problem() == "silent: no daemon; start it, or let this user call it"
 
 
+@pytest.mark.parametrize("limit", ["max", "9223372036854771712", ""])
+def test_a_program_that_ignores_limits_makes_no_boxes(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does Podman of another user than root where control groups are of version 1."""
+    program = tmp_path / "careless"
+    program.write_text(f"#!/bin/sh\ncase $1 in run) echo {limit};; import) echo sha256:1;; esac\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    careless = ContainerVariant(Client("careless", limit), "x")
+    assert careless.problem().startswith("careless does not bound the memory of its boxes; for a ")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

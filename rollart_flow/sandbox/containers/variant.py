@@ -25,6 +25,14 @@ from rollart_flow.sandbox.containers.launch import Container, sweep_containers
 from rollart_flow.sandbox.images.tree import NOBODY
 from rollart_flow.sandbox.variant import SandboxVariant
 
+_SHOW_LIMIT = """
+from pathlib import Path
+group = Path("/sys/fs/cgroup")
+files = group / "memory.max", group / "memory" / "memory.limit_in_bytes"
+print(*(file.read_text().strip() for file in files if file.exists()))
+"""
+"""Program that prints the memory that its container may use at most [bytes]."""
+
 
 class ContainerVariant(SandboxVariant):
     """Boxes that are containers of a program on this machine.
@@ -95,7 +103,7 @@ def _version(client: Client) -> str | None:
 
 @cache
 def _problem(client: Client, package: str) -> str:
-    """Return why no box can be made here; one is tried, in which Python starts and ends."""
+    """Return why no box can be made here; one is tried, in which Python reads its limit."""
     if not sys.platform.startswith("linux"):
         return "it needs Linux"
     if shutil.which(client.program) is None:
@@ -109,9 +117,15 @@ def _problem(client: Client, package: str) -> str:
         image = host_image(client, runtime)
         name = f"rollart-{os.getpid()}-check"
         run = run_arguments(client, SandboxSpec(), name, image.identity, runtime, host_mounts())
-        client.call_now(*run[: run.index("-I")], "-I", "-S", "-c", "pass")
+        said = client.call_now(*run[: run.index("-I")], "-I", "-S", "-c", _SHOW_LIMIT)
     except SandboxError as error:
         return f"no box starts here ({error}); it has to run on this machine, with control groups"
+    limits = SandboxSpec().limits
+    if not said.isdigit() or int(said) > (limits.memory_mb + limits.disk_mb) << 20:
+        return (
+            f"{client.program} does not bound the memory of its boxes; for another user than "
+            "root it needs control groups of version 2, of which memory, pids and cpu are delegated"
+        )
     return ""
 
 
