@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rollart_flow.envs.base import Info
 from rollart_flow.sandbox.base import SandboxSpec
 from rollart_flow.types.suspicions import SuspicionKind
 
@@ -26,7 +25,7 @@ class AttemptEnd:
     """The outcome of an attempt."""
 
     reward: float
-    info: Info
+    info: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

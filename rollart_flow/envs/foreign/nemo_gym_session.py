@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from rollart_flow.envs.base import Info
-from rollart_flow.envs.foreign.nemo_gym import NemoGym
 from rollart_flow.envs.foreign.web import as_messages, json_object
 from rollart_flow.envs.foreign.web_client import WebClient
 from rollart_flow.errors import EnvironmentFailedError
+from rollart_flow.secret import Secret
 from rollart_flow.types import Action, Message, Observation, Tool, ToolCall
 from rollart_flow.types.messages import tool_result, user
 
@@ -18,10 +18,25 @@ _RESERVED = frozenset({"verify", "seed_session", "aggregate_metrics", "mcp", "re
 """Routes of the server that are no tools; a policy must not reach them."""
 
 
+class NemoGymSettings(Protocol):
+    """The settings of a domain that a session reads."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def token(self) -> Secret | None: ...
+
+    @property
+    def max_turns(self) -> int: ...
+
+    def solved(self, answer: Mapping[str, Any]) -> dict[str, object]: ...
+
+
 class NemoGymSession:
     """Implements `control.environment.AsyncEnvironment`."""
 
-    def __init__(self, settings: NemoGym) -> None:
+    def __init__(self, settings: NemoGymSettings) -> None:
         self._settings = settings
         self._client = WebClient(settings.url, settings.token, f"NeMo Gym at {settings.url}")
         self._row: dict[str, Any] = {}

@@ -1,13 +1,13 @@
 """One episode at a time over a websocket of OpenEnv: the asynchronous side of `foreign.openenv`."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from rollart_flow.envs.base import Info
-from rollart_flow.envs.foreign.openenv import OpenEnv
 from rollart_flow.envs.foreign.openenv_socket import (
     OpenEnvAnswer,
+    OpenEnvPlace,
     OpenEnvSocket,
     RefusedActionError,
 )
@@ -22,10 +22,28 @@ _SETTING_ERRORS = {"missing", "extra_forbidden"}
 """Types of validation errors that no text of a policy causes if its field has a name."""
 
 
+class OpenEnvSettings(OpenEnvPlace, Protocol):
+    """The settings of a domain that a session reads."""
+
+    @property
+    def show(self) -> str | Callable[[Mapping[str, Any]], Observation]: ...
+
+    @property
+    def action(self) -> str | Callable[[str | Action], Mapping[str, Any]]: ...
+
+    @property
+    def tools(self) -> bool: ...
+
+    @property
+    def invalid_reward(self) -> float: ...
+
+    def solved(self, answer: Mapping[str, Any]) -> dict[str, object]: ...
+
+
 class OpenEnvSession:
     """Implements `control.environment.AsyncEnvironment`; has the connection of one environment."""
 
-    def __init__(self, settings: OpenEnv) -> None:
+    def __init__(self, settings: OpenEnvSettings) -> None:
         self._settings = settings
         self._socket = OpenEnvSocket(settings)
         self.tools: Sequence[Tool] | None = None

@@ -4,9 +4,8 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from rollart_flow.envs.foreign.openenv import OpenEnv
 from rollart_flow.envs.foreign.web import (
     MAX_ANSWER_BYTES,
     bearer,
@@ -16,6 +15,7 @@ from rollart_flow.envs.foreign.web import (
 )
 from rollart_flow.errors import EnvironmentFailedError, MissingExtraError
 from rollart_flow.retries import RetryPolicy, retried_async
+from rollart_flow.secret import Secret
 from rollart_flow.text import one_line
 from rollart_flow.types import Retried
 
@@ -56,10 +56,23 @@ class OpenEnvAnswer(NamedTuple):
     metadata: Mapping[str, Any]
 
 
+class OpenEnvPlace(Protocol):
+    """The settings of a domain that a connection reads."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def token(self) -> Secret | None: ...
+
+    @property
+    def wait_s(self) -> float: ...
+
+
 class OpenEnvSocket:
     """A connection that is opened once for each session."""
 
-    def __init__(self, settings: OpenEnv) -> None:
+    def __init__(self, settings: OpenEnvPlace) -> None:
         self._settings = settings
         self._who = f"OpenEnv at {settings.url}"
         self._connection: ClientConnection | None = None

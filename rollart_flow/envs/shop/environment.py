@@ -1,9 +1,10 @@
 """The shop as a text browser: actions such as `search[red jacket]`, or tools of the same names."""
 
 import re
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from rollart_flow.envs.base import Environment, Info
+from rollart_flow.envs.shop.catalogue import Catalogue
 from rollart_flow.envs.shop.goals import Goal
 from rollart_flow.envs.shop.visit import BUY, NEXT, PAY, ShopVisit
 from rollart_flow.envs.tools import ToolEnvironment, tool
@@ -12,9 +13,6 @@ from rollart_flow.types import Action, Observation
 from rollart_flow.types.branching import StepObservation
 from rollart_flow.types.messages import system, user
 from rollart_flow.types.verdicts import Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from rollart_flow.envs.shop.domain import Shop
 
 VERSION = "shop/1"
 _ACTION = re.compile(r"(search|click)\s*\[([^\[\]]*)\]", re.IGNORECASE)
@@ -75,13 +73,35 @@ def step_info(visit: ShopVisit, verifier: str) -> Info:
     }  # fmt: skip
 
 
+class ShopSettings(Protocol):
+    """The settings of a domain that an environment reads."""
+
+    @property
+    def brief(self) -> bool: ...
+
+    @property
+    def verifier(self) -> str: ...
+
+    @property
+    def catalogue(self) -> Catalogue: ...
+
+    @property
+    def products(self) -> int: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def page_size(self) -> int: ...
+
+
 class ShopEnvironment(Environment):
     """One visit of a customer. `info["success"]`: whether the purchase fits in everything."""
 
     inline: ClassVar[bool] = True
     version = VERSION
 
-    def __init__(self, settings: "Shop") -> None:
+    def __init__(self, settings: ShopSettings) -> None:
         self._settings = settings
         self._visit: ShopVisit | None = None
 
@@ -116,7 +136,7 @@ class ShopToolEnvironment(ToolEnvironment):
     inline: ClassVar[bool] = True
     version = VERSION
 
-    def __init__(self, settings: "Shop") -> None:
+    def __init__(self, settings: ShopSettings) -> None:
         self._settings = settings
         self._visit: ShopVisit | None = None
 
@@ -166,7 +186,7 @@ class ShopToolEnvironment(ToolEnvironment):
         return self._visit
 
 
-def opened(settings: "Shop", task: str) -> ShopVisit:
+def opened(settings: ShopSettings, task: str) -> ShopVisit:
     """Return a new visit for the goal of a task.
 
     Raises:

@@ -1,12 +1,7 @@
 """An attempt at a SWE task: an agent with tools changes files in a box, and its diff is judged."""
 
-from typing import TYPE_CHECKING
-
 from rollart_flow.envs.swe.box_agent import AgentLimits, BoxAgentEnvironment
-from rollart_flow.envs.swe.workspace import SweWorkspace
-
-if TYPE_CHECKING:
-    from rollart_flow.envs.swe.domain import SweDomain
+from rollart_flow.envs.swe.workspace import SweSettings, SweWorkspace
 
 
 class SweEnvironment(BoxAgentEnvironment):
@@ -18,6 +13,6 @@ class SweEnvironment(BoxAgentEnvironment):
 
     version = "swe/1"
 
-    def __init__(self, settings: "SweDomain") -> None:
+    def __init__(self, settings: SweSettings) -> None:
         limits = (settings.max_turns, settings.command_timeout_s, settings.output_characters)
         super().__init__(AgentLimits(*limits), SweWorkspace(settings))

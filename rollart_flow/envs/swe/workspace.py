@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rollart_flow.envs.base import Info
 from rollart_flow.envs.swe.command_suspicions import suspicions_of
@@ -18,7 +18,6 @@ from rollart_flow.sandbox.boxes import closed_on_error
 from rollart_flow.types.suspicions import SuspicionKind
 
 if TYPE_CHECKING:
-    from rollart_flow.envs.swe.domain import SweDomain
     from rollart_flow.sandbox.boxes import Box
 
 _COMMIT = (
@@ -31,6 +30,33 @@ _COMMIT = (
 """One commit without a past; a box without git has no repository."""
 
 
+class SweSettings(Protocol):
+    """The settings of a domain that an environment and its workspace read."""
+
+    @property
+    def max_turns(self) -> int: ...
+
+    @property
+    def command_timeout_s(self) -> float: ...
+
+    @property
+    def output_characters(self) -> int: ...
+
+    @property
+    def max_diff_kb(self) -> int: ...
+
+    @property
+    def test_timeout_s(self) -> float: ...
+
+    @property
+    def packages(self) -> tuple[str, ...]: ...
+
+    @property
+    def store_folder(self) -> str: ...
+
+    def spec(self) -> SandboxSpec: ...
+
+
 class SweWorkspace(Workspace):
     """One attempt. `info` of its end has success, verdicts, verifier, diff and suspicions.
 
@@ -38,7 +64,7 @@ class SweWorkspace(Workspace):
         settings: the domain.
     """
 
-    def __init__(self, settings: "SweDomain") -> None:
+    def __init__(self, settings: SweSettings) -> None:
         super().__init__()
         self._settings = settings
         self._task: SweTask | None = None

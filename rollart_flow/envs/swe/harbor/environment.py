@@ -1,12 +1,7 @@
 """An attempt at a task folder: an agent with tools in a box, and the folder's own verifier."""
 
-from typing import TYPE_CHECKING
-
 from rollart_flow.envs.swe.box_agent import AgentLimits, BoxAgentEnvironment
-from rollart_flow.envs.swe.harbor.workspace import HARBOR_VERSION, HarborWorkspace
-
-if TYPE_CHECKING:
-    from rollart_flow.envs.swe.harbor.domain import HarborTasks
+from rollart_flow.envs.swe.harbor.workspace import HARBOR_VERSION, HarborSettings, HarborWorkspace
 
 
 class HarborEnvironment(BoxAgentEnvironment):
@@ -18,6 +13,6 @@ class HarborEnvironment(BoxAgentEnvironment):
 
     version = HARBOR_VERSION
 
-    def __init__(self, settings: "HarborTasks") -> None:
+    def __init__(self, settings: HarborSettings) -> None:
         limits = (settings.max_turns, settings.command_timeout_s, settings.output_characters)
         super().__init__(AgentLimits(*limits), HarborWorkspace(settings))

@@ -3,7 +3,7 @@
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rollart_flow.envs.swe.command_suspicions import suspicions_of
 from rollart_flow.envs.swe.file_tree import FileTree, read_tar
@@ -13,16 +13,39 @@ from rollart_flow.envs.swe.harbor.trial import HarborTrial, wait_healthy
 from rollart_flow.envs.swe.unified_diff import make_diff
 from rollart_flow.envs.workspace import NO_EQUIPMENT, AttemptEnd, Equipment, Workspace
 from rollart_flow.errors import EnvironmentFailedError, SandboxFileError, SettingsError
-from rollart_flow.sandbox.base import SandboxSnapshot
+from rollart_flow.sandbox.base import SandboxSnapshot, SandboxSpec
 from rollart_flow.sandbox.boxes import closed_on_error
 from rollart_flow.types.suspicions import SuspicionKind
 
 if TYPE_CHECKING:
-    from rollart_flow.envs.swe.harbor.domain import HarborTasks
     from rollart_flow.sandbox.boxes import Box
 
 HARBOR_VERSION = "harbor/1"
 """Name and version of the environment of task folders."""
+
+
+class HarborSettings(Protocol):
+    """The settings of a domain that an environment and its workspace read."""
+
+    @property
+    def max_turns(self) -> int: ...
+
+    @property
+    def command_timeout_s(self) -> float: ...
+
+    @property
+    def output_characters(self) -> int: ...
+
+    @property
+    def max_diff_kb(self) -> int: ...
+
+    @property
+    def folder(self) -> str: ...
+
+    @property
+    def attempt_s(self) -> float: ...
+
+    def spec_of(self, folder: TaskFolder) -> SandboxSpec: ...
 
 
 class HarborWorkspace(Workspace):
@@ -32,7 +55,7 @@ class HarborWorkspace(Workspace):
         settings: the domain.
     """
 
-    def __init__(self, settings: "HarborTasks") -> None:
+    def __init__(self, settings: HarborSettings) -> None:
         super().__init__()
         self._settings = settings
         self._trial: HarborTrial | None = None
