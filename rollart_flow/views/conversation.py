@@ -10,7 +10,7 @@ from rollart_flow.store.snapshot import Snapshot
 from rollart_flow.types.messages import Role, message_from_json
 
 
-def conversation(snapshot: Snapshot, trajectory: str) -> pl.LazyFrame:
+def conversation(snapshot: Snapshot, trajectory: str, turn: int = 1) -> pl.LazyFrame:
     """Return the messages of a trajectory in order.
 
     Columns: turn, role, name (of the tool of a result), text, thinking, calls (tool calls, as a
@@ -21,6 +21,7 @@ def conversation(snapshot: Snapshot, trajectory: str) -> pl.LazyFrame:
     Args:
         snapshot: the tables.
         trajectory: its id.
+        turn: first turn of the result, from 1.
     """
     mine = pl.col("trajectory_id") == trajectory
     spoken = pl.col("messages").alias("spoken")
@@ -33,7 +34,8 @@ def conversation(snapshot: Snapshot, trajectory: str) -> pl.LazyFrame:
             rows += _of_turns(found["turns"])
         else:
             rows += _of_messages(json.loads(found["spoken"]), found["count"])
-    return pl.LazyFrame(rows, schema=_SCHEMA, orient="row")
+    shown = [row for row in rows if row[0] >= turn - 1]
+    return pl.LazyFrame(shown, schema=_SCHEMA, orient="row")
 
 
 def _of_turns(turns: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:

@@ -128,7 +128,8 @@ MESSAGES = View(
     "trajectory.messages",
     "Conversation",
     function=conversation.conversation,
-    parameters=_ID,
+    parameters={**_ID, "turn": int},
+    defaults={"turn": 1},
 )
 SPANS = View(
     "trajectory.spans",

@@ -7,7 +7,7 @@ const WIDTH = 1000, LEFT = 92;
 
 // A figure with a caption and a list of what the colours stand for.
 export function figure(caption, drawing, legend) {
-  return el("figure", { class: "chart" }, caption && el("figcaption", {}, caption), drawing,
+  return el("figure", { class: "chart" }, caption && el("figcaption", {}, caption), el("div", { class: "scroll" }, drawing),
     legend && el("ul", { class: "legend" }, legend.map(([label, kind]) => el("li", { class: kind }, svg("svg", { viewBox: "0 0 14 10", "aria-hidden": "true" }, svg("rect", { class: "bar", width: 14, height: 10 })), label))));
 }
 

@@ -35,6 +35,8 @@ const PAGES = [
   ["/run/:run/step/:step", "step", "step"],
   ["/run/:run/group/:group", "group", "group"],
   ["/run/:run/trajectory/:trajectory", "trajectory", "trajectory"],
+  ["/run/:run/trajectory/:trajectory/turn/:turn", "trajectory", "trajectory"],
+  ["/run/:run/trajectory/:trajectory/turn/:turn/token/:token", "trajectory", "trajectory"],
   ["/run/:run/events", "events", "events"],
 ];
 

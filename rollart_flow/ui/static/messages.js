@@ -1,12 +1,18 @@
 // The conversation of a trajectory: messages with their roles, thinking, tool calls and images.
 
 import { part } from "./api.js";
-import { el, fold } from "./dom.js";
+import { el, fold, link } from "./dom.js";
 import { mark, panel } from "./facts.js";
 import { longText, visible } from "./texts.js";
 
 const NAME = "trajectory.messages";
 const IMAGE = /^[0-9a-f]{64}$/;
+
+// The address of a turn: its place on this page, or the page from this turn on.
+export function turnLink(page, turn) {
+  if (page.rows(NAME).some((row) => row.turn === turn)) return `#turn-${turn}`;
+  return page.link(`${page.run(`trajectory/${part(page.route.trajectory)}`)}/turn/${turn + 1}`);
+}
 
 export function messages(page) {
   const view = page.data.views[NAME];
@@ -17,7 +23,8 @@ export function messages(page) {
     place.replaceChildren(...rows.map((row) => message(page, row, page.data.views[NAME], seen)), ...[pager(page, fill)].filter(Boolean));
   };
   fill();
-  return panel(page, NAME, view.rows.length ? place : el("p", { class: "empty" }, "nothing was said"));
+  const from = Number(page.route.turn ?? 1) > 1 && el("p", { class: "filter" }, `from turn ${page.route.turn} on; `, link(page.link(page.run(`trajectory/${part(page.route.trajectory)}`)), "from the beginning"));
+  return panel(page, NAME, [from, view.rows.length ? place : el("p", { class: "empty" }, "nothing was said")]);
 }
 
 function message(page, row, view, seen) {
@@ -26,7 +33,7 @@ function message(page, row, view, seen) {
   const calls = typeof row.calls === "string" ? JSON.parse(row.calls) : null;
   const text = longText(page, NAME, "text", row, view, row.role === "assistant" ? "said" : "seen");
   return el("article", { class: `message ${row.role}`, id: first ? `turn-${row.turn}` : null, "data-row": true, tabindex: -1, "aria-label": `turn ${row.turn + 1}, ${row.role}` },
-    el("p", { class: "role" }, el("b", {}, row.role), row.name && ` ${visible(row.name)}`, el("span", { class: "dim" }, ` turn ${row.turn + 1}`), row.role === "assistant" && !row.sampled && mark("of another branch", "", "the policy saw it; its tokens are in the row of another branch")),
+    el("p", { class: "role" }, el("b", {}, row.role), row.name && ` ${visible(row.name)}`, link(page.link(`${page.run(`trajectory/${part(page.route.trajectory)}`)}/turn/${row.turn + 1}`), `turn ${row.turn + 1}`), row.role === "assistant" && !row.sampled && mark("of another branch", "", "the policy saw it; its tokens are in the row of another branch")),
     row.thinking && fold(`thinking-${view.offset + row.index}`, "thinking", () => longText(page, NAME, "thinking", row, view, "thinking"), true),
     text,
     images(page, row),

@@ -7,14 +7,18 @@ import { el, fold, link } from "../dom.js";
 import { facts, mark, missing, outcome, panel, reward } from "../facts.js";
 import { moment, number, seconds } from "../format.js";
 import { figure, lanes } from "../lanes.js";
-import { messages } from "../messages.js";
+import { messages, turnLink } from "../messages.js";
 import { longText, visible } from "../texts.js";
 import { strip } from "../tokens.js";
 
 const part = encodeURIComponent;
+const TOKENS = "trajectory.tokens";
 const LANES = ["environment", "policy", "queue", "reward", "training"];
 
 export async function load(page) {
+  const { turn, token } = page.route;
+  if (/^\d+$/.test(token ?? "") && !page.states[TOKENS]) page.state(TOKENS, { sort: "", offset: Number(token) - (Number(token) % 400) });
+  if (turn && !page.hash) page.hash = token ? `#token-${token}` : `#turn-${turn - 1}`;
   const [data, about] = await Promise.all([page.fetch(), page.get("about")]);
   return { ...data, about };
 }
@@ -42,7 +46,7 @@ export function show(page) {
     judged(page, head),
     page.rows("trajectory.boxes").length ? boxes(page) : null,
     page.rows("trajectory.calls").length ? calls(page) : null,
-    fold("turns", "turns as stored", () => page.table("trajectory.turns", { columns: { number: { label: "turn", format: (value) => value + 1, link: (row) => `${page.run(`trajectory/${part(name)}`)}#turn-${row.number}` }, generate_s: { label: "generated in", format: seconds }, step_s: { label: "step took", format: seconds } } })),
+    fold("turns", "turns as stored", () => page.table("trajectory.turns", { columns: { number: { label: "turn", format: (value) => value + 1, link: (row) => `${page.run(`trajectory/${part(name)}`)}/turn/${row.number + 1}` }, generate_s: { label: "generated in", format: seconds }, step_s: { label: "step took", format: seconds } } })),
     page.rows("trajectory.events").length ? page.table("trajectory.events", {}) : null,
   ];
 }
@@ -85,7 +89,7 @@ function time(page) {
   const spans = rows.map((row) => {
     const version = row.version_first === null ? "" : row.version_first === row.version_last ? `v${row.version_first}` : `v${row.version_first}-${row.version_last}`;
     const turn = row.turn === null ? "" : `, turn ${row.turn + 1}`;
-    return { lane: row.lane, start: row.start_s, end: row.end_s, kind: kinds[row.lane], text: version, label: `${row.span}${turn}: ${seconds(row.end_s - row.start_s)} from ${seconds(row.start_s)}${version && `, policy version ${version.slice(1).replace("-", " to ")}`}`, href: row.turn === null ? null : `#turn-${row.turn}` };
+    return { lane: row.lane, start: row.start_s, end: row.end_s, kind: kinds[row.lane], text: version, label: `${row.span}${turn}: ${seconds(row.end_s - row.start_s)} from ${seconds(row.start_s)}${version && `, policy version ${version.slice(1).replace("-", " to ")}`}`, href: row.turn === null ? null : turnLink(page, row.turn) };
   });
   return panel(page, "trajectory.spans", figure(null, lanes(spans, LANES.filter((lane) => spans.some((span) => span.lane === lane)), "spans of the trajectory")));
 }
@@ -95,7 +99,7 @@ function judged(page, head) {
   if (!verdicts.length && !head.diff) return null;
   const passed = (value) => (value === null ? el("span", { class: "dim" }, "-") : mark(value ? "passed" : "failed", value ? "good" : "bad"));
   return [
-    verdicts.length ? page.table("trajectory.verdicts", { columns: { passed: { format: passed }, seq: { hidden: true }, seconds: { format: (value) => (value === null ? "-" : seconds(value)) }, verifier: { format: (value) => (value ? el("code", { title: value }, value.slice(0, 8)) : "-") } } }) : null,
+    verdicts.length ? page.table("trajectory.verdicts", { columns: { passed: { format: passed }, seq: { hidden: true }, judged_at: { label: "judged (UTC)", format: (value) => moment(value).slice(11) }, seconds: { format: (value) => (value === null ? "-" : seconds(value)) }, verifier: { format: (value) => (value ? el("code", { title: value }, value.slice(0, 8)) : "-") } } }) : null,
     head.diff && el("section", { class: "view" }, el("h2", {}, "Change of files"), change(page, head)),
   ];
 }
@@ -123,8 +127,8 @@ function calls(page) {
   const text = (column) => ({ format: (value, row) => (value === null ? "-" : fold(`${column}-${row.number}`, column, () => longText(page, "trajectory.calls", column, { ...row, index: view.rows.findIndex(([number]) => number === row.number) }, view, "seen"))) });
   return page.table("trajectory.calls", { columns: {
     number: { label: "call" }, trajectory_id: { label: "row", link: (row) => row.trajectory_id && page.run(`trajectory/${part(row.trajectory_id)}`) }, answer_start: hidden, answer_end: hidden,
-    parent: { label: "goes on from" }, trained_tokens: { label: "trained" }, request: text("request"), answer: text("answer"),
-    refusal: { format: (value, row) => (value ? [mark(value, "bad"), " ", visible(row.error ?? "")] : "-") }, error: hidden,
+    parent: { label: "goes on from" }, trained_tokens: { label: "trained" }, request: text("request"), answer: text("answer"), requested: text("requested"), effective: text("effective"),
+    refusal: { format: (value, row) => (value ? el("div", { class: "roomy" }, mark(value, "bad"), " ", visible(row.error ?? "")) : "-") }, error: hidden,
     note: { format: (value) => value || "-" },
     queue_s: { label: "queued", format: (value) => (value === null ? "-" : seconds(value)) }, call_s: { label: "took", format: seconds },
   } });
