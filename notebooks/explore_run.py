@@ -26,6 +26,7 @@ def _():
     from rollart_flow.cli.summary import render_summary, summarize
     from rollart_flow.cli.transcript import read_trajectory, render_trajectory
     from rollart_flow.store import list_runs, store_uri
+    from rollart_flow.views import overview, view
     from rollart_flow.views.spans import spans_of_step
 
     return (
@@ -36,6 +37,7 @@ def _():
         mo,
         open_run,
         os,
+        overview,
         pl,
         read_trajectory,
         render_summary,
@@ -44,6 +46,7 @@ def _():
         speller,
         store_uri,
         summarize,
+        view,
     )
 
 
@@ -68,9 +71,11 @@ def _(as_text, mo, render_summary, run, summarize):
 
 
 @app.cell
-def _(alt, mo, pl, tables):
-    evaluations = tables.evaluations.filter(pl.col("metric").str.starts_with("success")).collect()
-    rewards = tables.steps.sort("step").select("step", "reward_mean").collect()
+def _(alt, mo, overview, pl, tables, view):
+    reader = view.ViewReader(tables)  # of the views that `rollart ui` shows
+    successes = reader.read(overview.SUCCESS).frame
+    evaluations = successes.filter(pl.col("metric").str.starts_with("success"))
+    rewards = reader.read(overview.REWARD).frame
     success_chart = (
         alt.Chart(evaluations)
         .mark_line(point=True)
@@ -85,7 +90,7 @@ def _(alt, mo, pl, tables):
     reward_chart = (
         alt.Chart(rewards)
         .mark_line()
-        .encode(x=alt.X("step:Q", title="training step"), y="reward_mean:Q")
+        .encode(x=alt.X("step:Q", title="training step"), y="reward:Q")
         .properties(width=320, height=220, title="mean reward of the batch")
     )
     mo.vstack([mo.md("## Did it learn?"), success_chart | reward_chart])

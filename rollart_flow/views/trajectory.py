@@ -21,7 +21,7 @@ HEAD = View(
     "shared_tokens, outcome, reason, error, policy_version_start, policy_version_end, reward, "
     "reward_parts, solved, suspicions, task, env_seed, env_version, sampling, created_at, "
     "finished_at, scored_at, committed_at, reset_s, tool_calls, tool_errors, rewritten_at, "
-    "images, diff, verifier, seq, array_length(token_ids) as tokens, "
+    "delivered_fraction, images, diff, verifier, seq, array_length(token_ids) as tokens, "
     "array_sum(action_mask) as action_tokens, array_length(turns) as turns "
     "from trajectories where trajectory_id = :trajectory",
     parameters=_ID,

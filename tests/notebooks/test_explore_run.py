@@ -16,16 +16,16 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "explore_run.py"
 
 
-def names_after(store: Path) -> Mapping[str, Any]:
-    """What the cells define once they ran on the newest run of a store."""
-    spec = importlib.util.spec_from_file_location("explore_run", NOTEBOOK)
+def names_after(store: Path, notebook_file: Path = NOTEBOOK) -> Mapping[str, Any]:
+    """What the cells define once they ran on the newest runs of a store."""
+    spec = importlib.util.spec_from_file_location(notebook_file.stem, notebook_file)
     assert spec is not None
     assert spec.loader is not None
     notebook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(notebook)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROLLART_STORE", str(store))
-        patch.setattr(sys, "argv", [str(NOTEBOOK)])
+        patch.setattr(sys, "argv", [str(notebook_file)])
         _, defined = notebook.app.run()
     return dict(defined)
 

@@ -64,7 +64,7 @@ function known(page, head) {
     facts([
       ["outcome", [outcome(head.outcome), head.reason && ` ${head.reason}`]], ["reward", [reward(head.reward), parts && el("span", { class: "dim" }, ` (${parts})`)]],
       ["solved", head.solved === null ? null : head.solved ? "yes" : "no"], ["task", el("span", { class: "mono" }, visible(head.task_id))], ["domain", head.domain], ["split", head.split], ["attempt", head.attempt],
-      ["policy versions", versions], ["tokens", `${number(head.tokens)}, ${number(head.action_tokens)} trained on`], ["turns", head.turns], ["tool calls", head.tool_calls], ["that could not be made", head.tool_errors || null],
+      ["policy versions", versions], ["tokens", `${number(head.tokens)}, ${number(head.action_tokens)} trained on`], ["delivered", head.delivered_fraction === null ? null : `${number(100 * head.delivered_fraction)} % of the sampled tokens`], ["turns", head.turns], ["tool calls", head.tool_calls], ["that could not be made", head.tool_errors || null],
       ["sampling", sampling], ["environment", `${head.env_version}, seed ${head.env_seed}`], ["reset took", seconds(head.reset_s)], ["rendering differs from token", head.rewritten_at],
     ]),
     head.error && el("p", { class: "error" }, visible(head.error)),
