@@ -113,3 +113,103 @@ async def test_a_rewritten_prompt_of_the_system_is_still_the_main_agent() -> Non
     await Client(rig.session.answer, (system("Be very brief."), user("task?"))).turn()
     await rig.trajectories()
     assert [each.kind for each in rig.exchanges] == [CallKind.MAIN] * 2
+
+
+RESUME = "Der Nutzer will die Summe von 1 und 2. Sie ist 3 und muss noch verdoppelt werden."
+
+
+async def _before(rig: Rig) -> Client:
+    """A conversation of two turns, whose history is about to be compacted."""
+    main = Client(rig.session.answer)
+    await main.turn()
+    main.results("3")
+    await main.turn()
+    main.results("3")
+    return main
+
+
+async def test_claude_code_goes_on_from_a_part_of_the_summary() -> None:
+    rig = Rig(ScriptedEngine(ADDED, ADDED, f"<analysis>Kurz.</analysis>\n<summary>{RESUME}"))
+    main = await _before(rig)
+    main.say("Schreibe auf, was bisher geschah.")
+    await main.turn()
+    first = user(f"Die Sitzung wird fortgesetzt.\n\nZusammenfassung:\n{RESUME}\n\nWeiter.")
+    await Client(rig.session.answer, (system("Be brief."), first)).turn()
+    await rig.trajectories()
+    assert kinds_of(rig) == ["main", "main", "compaction", "main"]
+
+
+async def test_codex_puts_the_summary_after_the_messages_of_the_user() -> None:
+    rig = Rig(ScriptedEngine(ADDED, ADDED, RESUME, "6"))
+    main = await _before(rig)
+    main.say("Übergib die Arbeit.")
+    await main.turn()
+    first = (system("Be brief."), user("task?"), user("add more"), user(f"Bisher:\n{RESUME}"))
+    await Client(rig.session.answer, first).turn()
+    await rig.trajectories()
+    assert kinds_of(rig) == ["main", "main", "compaction", "main"]
+
+
+async def test_opencode_asks_without_tools_and_shows_the_summary_as_an_answer() -> None:
+    rig = Rig(ScriptedEngine(ADDED, ADDED, RESUME, "6"))
+    main = await _before(rig)
+    asks = Client(rig.session.answer, (*main.messages, user("Wie geht es weiter?")), tools=())
+    await asks.turn()
+    shown = asks.messages[-1]
+    first = (system("Be brief."), user("Was bisher?"), shown, user("Weiter."))
+    await Client(rig.session.answer, first).turn()
+    await rig.trajectories()
+    assert kinds_of(rig) == ["main", "main", "compaction", "main"]
+
+
+async def test_an_answer_that_a_rewritten_history_still_shows_is_no_summary() -> None:
+    rig = Rig(ScriptedEngine(RESUME, "6"))
+    main = Client(rig.session.answer)
+    await main.turn()
+    main.say("more")
+    main.messages[0] = system("Be very brief.")
+    await main.turn()
+    await rig.trajectories()
+    assert kinds_of(rig) == ["main", "main"]
+
+
+async def test_a_task_that_is_about_summaries_of_conversations_is_no_compaction() -> None:
+    rig = Rig(ScriptedEngine(RESUME))
+    task = (system("Be brief."), user("Write a summary of this conversation of two people."))
+    await Client(rig.session.answer, task).turn()
+    await rig.trajectories()
+    assert kinds_of(rig) == ["main"]
+
+
+async def test_a_short_title_of_a_conversation_is_no_compaction() -> None:
+    rig = Rig(ScriptedEngine(ADDED, "Adding numbers"))
+    await Client(rig.session.answer).turn()
+    asks = (user("Summarize this conversation in five words: task?"),)
+    await Client(rig.session.answer, asks, tools=()).turn()
+    await rig.trajectories()
+    assert kinds_of(rig) == ["main", "side"]
+
+
+async def test_a_sub_agent_that_compacts_its_history_stays_a_sub_agent() -> None:
+    rig = Rig(ScriptedEngine(ADDED, ADDED, RESUME, "6"))
+    await Client(rig.session.answer).turn()
+    sub = Client(rig.session.answer, (system("You search."), user("find it")))
+    await sub.turn()
+    sub.results("3")
+    sub.say("Schreibe auf, was bisher geschah.")
+    await sub.turn()
+    await Client(rig.session.answer, (system("You search."), user(f"Bisher: {RESUME}"))).turn()
+    await rig.trajectories()
+    assert kinds_of(rig) == ["main", "sub_agent", "compaction", "sub_agent"]
+
+
+async def test_another_session_of_the_client_with_the_same_opening_is_a_sub_agent() -> None:
+    rig = Rig(ScriptedEngine("ok"))
+    for lineage in ("one", "two", "one"):
+        await Client(rig.session.answer).turn(lineage=lineage)
+    await rig.trajectories()
+    assert kinds_of(rig) == ["main", "sub_agent", "main"]
+
+
+def kinds_of(rig: Rig) -> list[str]:
+    return [each.kind.value for each in rig.exchanges]
