@@ -20,7 +20,7 @@ LAYERS = (
     ("models", "sandbox", "gateway"),
     ("rewards", "serverless"),
     ("resources",),
-    ("engines", "trainers", "weights", "envs", "algorithms", "harness"),
+    ("engines", "trainers", "weights", "envs", "algorithms", "harness", "metrics", "trackers"),
     ("operators",),
     ("pipeline", "runner", "replay", "simulation", "analysis", "exporting", "checking",
      "views"),

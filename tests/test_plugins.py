@@ -23,7 +23,8 @@ coins = tasks("tiny(coins=3)", group_size=4)
 scored = reward(rollout(coins, policy, max_tokens=4, context="tiny"), "tiny://here")
 batches = buffer(scored, batch_size=8, schedule="tiny")
 steps = train(batches, policy, tiny(), steps=2, backend="tiny", weights="tiny")
-pipeline = Pipeline("tiny", steps, evaluate(policy, "tiny", every=2, episodes=2, max_tokens=4))
+scores = evaluate(policy, "tiny", every=2, episodes=2, max_tokens=4)
+pipeline = Pipeline("tiny", steps, scores, trackers=["tiny"])
 """
 
 
@@ -55,7 +56,7 @@ def test_a_run_uses_the_variants_of_a_package(tmp_path: Path, executor: str) -> 
     assert code == 0, said
     assert set(notes.read_text().splitlines()) == {
         "engine", "trainer", "weight servers started", "weights", "weight servers closed",
-        "reward transport", "environment", "schedule", "loss", "context",
+        "reward transport", "environment", "schedule", "loss", "context", "tracker",
     }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from rollart_flow.gateway.wires.registry import WIRES
 from rollart_flow.harness.registry import AGENTS
 from rollart_flow.sandbox.registry import SANDBOXES
 from rollart_flow.serverless.transports.registry import REWARD_TRANSPORTS
+from rollart_flow.trackers.registry import TRACKERS
 from rollart_flow.trainers.registry import TRAINERS
 from rollart_flow.weights.registry import WEIGHT_TRANSPORTS
 from tests.test_layers import PACKAGE, modules
@@ -36,6 +37,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "control/schedule": SCHEDULES.names(),
     "control/context": CONTEXTS.names(),
     "harness": AGENTS.names(),
+    "trackers": TRACKERS.names(),
 }
 """Names of the variants of each family, by its folder."""
 

@@ -28,6 +28,7 @@ from rollart_flow.cli.logs import logs
 from rollart_flow.cli.output import Interrupted, fail
 from rollart_flow.cli.rescore import rescore
 from rollart_flow.cli.tasks import tasks_app
+from rollart_flow.cli.tracking import track
 from rollart_flow.cli.ui import ui
 from rollart_flow.cli.watch import watch
 from rollart_flow.errors import (
@@ -79,6 +80,7 @@ app.command("diff")(diff)
 app.command("replay")(replays.replay)
 app.command("rescore")(rescore)
 app.command("export")(export)
+app.command("track")(track)
 app.command("gateway")(gateway)
 app.command("ui")(ui)
 app.command("simulate", cls=simulate.WithScenarios)(simulate.simulate)

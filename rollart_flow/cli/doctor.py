@@ -25,6 +25,7 @@ from rollart_flow.errors import MissingExtraError, SettingsError
 from rollart_flow.registry import Registry, Requirement
 from rollart_flow.sandbox.registry import SANDBOXES
 from rollart_flow.serverless.transports.registry import REWARD_TRANSPORTS
+from rollart_flow.trackers.registry import TRACKERS
 from rollart_flow.trainers.registry import TRAINERS
 from rollart_flow.weights import WEIGHT_TRANSPORTS
 
@@ -34,7 +35,7 @@ _REQUIRED = ("torch", "ray", "deltalake", "polars", "gymnasium")
 _STORE = Requirement("boto3", ("boto3",), "s3")
 """The optional package of runs in S3."""
 _FAMILIES: tuple[Registry[Any], ...] = (
-    ENGINES, TRAINERS, WEIGHT_TRANSPORTS, REWARD_TRANSPORTS, ENVIRONMENTS, SANDBOXES,
+    ENGINES, TRAINERS, WEIGHT_TRANSPORTS, REWARD_TRANSPORTS, ENVIRONMENTS, SANDBOXES, TRACKERS,
 )  # fmt: skip
 _GIB = 1 << 30
 _TIMEOUT_S = 10.0
@@ -101,7 +102,8 @@ def _variants(*, gpu: bool) -> Iterator[Finding]:
     """Yield the packages that variants need, then the variants that cannot be loaded."""
     families: tuple[Registry[Any], ...] = (ENGINES, TRAINERS, WEIGHT_TRANSPORTS)
     declared = [v.requirements for family in families for _, v in _loadable(family)]
-    remote = [v.requirements for _, v in _loadable(REWARD_TRANSPORTS)]
+    others: tuple[Registry[Any], ...] = (REWARD_TRANSPORTS, TRACKERS)
+    remote = [v.requirements for family in others for _, v in _loadable(family)]
     in_turn = (*chain.from_iterable(zip_longest(*declared)), _STORE, *chain.from_iterable(remote))
     needed: dict[str, Requirement] = {}
     for requirement in filter(None, in_turn):

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from rich.text import Text
 from rollart_flow.cli.environments import EnvironmentUse, environment_use
 from rollart_flow.cli.output import duration, grid, sparkline
 from rollart_flow.cli.progress import PHASES
+from rollart_flow.metrics.alarms import RAISED
 from rollart_flow.types import EventKind, Split
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _METRICS = ("success_sampled", "success")
 _PASS = "pass@"
+_MOST_ALARMS = 5
+"""Episodes of alarms that are shown, the last ones."""
 
 _BY_OUTCOME = (
     "select split, domain, outcome, count(*) as n, avg(reward) as reward "
@@ -85,7 +88,8 @@ class Summary:
     captured: "TokenAccount | None" = None
     """Sampled tokens of captured agents, delivered or not; None without such agents."""
     warnings: tuple[str, ...] = ()
-    """Failures that did not end the run: those of maintenance of its tables."""
+    """Failures that did not end the run: of the maintenance of its tables, and of trackers; and
+    alarms."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -197,9 +201,40 @@ def _outcomes(tables: "Snapshot") -> dict[str, int]:
 def _warnings(tables: "Snapshot") -> tuple[str, ...]:
     import polars as pl
 
-    failed = tables.events.filter(pl.col("kind") == EventKind.MAINTENANCE).sort("seq").collect()
-    errors = dict.fromkeys(json.loads(detail)["error"] for detail in failed["detail"])
-    return tuple(f"maintenance of the tables failed: {error}" for error in errors)
+    kinds = (EventKind.MAINTENANCE, EventKind.TRACKER, EventKind.ALARM)
+    rows = tables.events.filter(pl.col("kind").is_in([str(kind) for kind in kinds])).sort("seq")
+    details = [
+        (row["kind"], row["subject"], row["step"], json.loads(row["detail"]))
+        for row in rows.collect().iter_rows(named=True)
+    ]
+    said = [_failure(*each[:2], each[3]) for each in details if each[0] != EventKind.ALARM]
+    alarms = [each[1:] for each in details if each[0] == EventKind.ALARM]
+    return tuple(dict.fromkeys([*said, *_alarms(alarms)]))
+
+
+def _failure(kind: str, subject: str, detail: Mapping[str, Any]) -> str:
+    if kind == EventKind.TRACKER:
+        return f"tracker {subject} ended after {detail['records']} records: {detail['error']}"
+    return f"maintenance of the tables failed: {detail['error']}"
+
+
+def _alarms(events: Iterable[tuple[str, int | None, Mapping[str, Any]]]) -> Iterator[str]:
+    """Give a line for each episode of an alarm, in the order in which they began."""
+    episodes: list[tuple[str, str, str, str]] = []
+    for name, step, detail in events:
+        at = "between steps" if step is None else f"at step {step}"
+        if detail["state"] == RAISED:
+            episodes.append((name, detail["said"], at, ""))
+            continue
+        for place in reversed(range(len(episodes))):
+            if episodes[place][0] == name:
+                episodes[place] = (*episodes[place][:3], at)
+                break
+    shown = episodes[-_MOST_ALARMS:]
+    if len(episodes) > len(shown):
+        yield f"{len(episodes) - len(shown)} earlier alarms are in the table events"
+    for name, said, began, ended in shown:
+        yield f"alarm {name} {began}: {said}" + (f"; over {ended}" if ended else "")
 
 
 def _curves(tables: "Snapshot") -> tuple[Curve, ...]:

@@ -37,10 +37,12 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 
 def describe_pipeline(pipeline: Graph) -> dict[str, Any]:
-    """{name, seed, policy, nodes: {name: {kind, upstream, settings...}}}."""
+    """{name, seed, trackers, alarms, policy, nodes: {name: {kind, upstream, settings...}}}."""
     return {
         "name": pipeline.name,
         "seed": pipeline.seed,
+        "trackers": [str(tracker) for tracker in pipeline.trackers],
+        "alarms": describe(pipeline.alarms),
         "policy": describe(pipeline.policy),
         "nodes": {node.name: _describe_node(node) for node in pipeline.nodes},
     }

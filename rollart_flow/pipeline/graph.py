@@ -6,17 +6,21 @@ feedback edge from train to rollout: a value that they share, so that the graph 
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from rollart_flow.engines.registry import check_images
 from rollart_flow.errors import PipelineError, SettingsError
+from rollart_flow.metrics.alarms import Alarms
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline.by_domain import check_domains
 from rollart_flow.pipeline.filters import Filter
 from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
 from rollart_flow.pipeline.node import Node
 from rollart_flow.pipeline.producing import Reward, Rollout, Tasks
+from rollart_flow.trackers.base import Tracker
+from rollart_flow.trackers.registry import named_trackers
 
 N = TypeVar("N", bound=Node)
 
@@ -31,11 +35,29 @@ class Graph:
     outputs: tuple[Node, ...]
     seed: int
     """Seed of environments and sampling, which no node seeds."""
+    trackers: tuple[Tracker, ...]
+    """Where the figures of a run are shown; they have no effect on it."""
+    alarms: Alarms
+    """Thresholds of the alarms of a run."""
     nodes: tuple[Node, ...]
     """Every node, upstream before downstream."""
 
-    def __init__(self, name: str, *outputs: Node, seed: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        *outputs: Node,
+        seed: int = 0,
+        trackers: Iterable[Tracker | str] = (),
+        alarms: Alarms | None = None,
+    ) -> None:
         """Build and check the graph of what `train` and `evaluate` returned.
+
+        Args:
+            name: name of the pipeline.
+            outputs: what `train` and `evaluate` returned.
+            seed: seed of environments and sampling.
+            trackers: where runs are shown, such as "tensorboard" or "wandb(project='lakes')".
+            alarms: thresholds of alarms; None for the defaults.
 
         Raises PipelineError if an output is of another kind, or the graph is not a valid pipeline.
         """
@@ -55,6 +77,11 @@ class Graph:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "outputs", outputs)
         object.__setattr__(self, "seed", seed)
+        try:
+            object.__setattr__(self, "trackers", named_trackers(trackers))
+        except SettingsError as error:
+            raise PipelineError(f"{name}: {error}") from error
+        object.__setattr__(self, "alarms", Alarms() if alarms is None else alarms)
         object.__setattr__(self, "nodes", _upstream_first(outputs))
         self._check()
 

@@ -10,6 +10,7 @@ pydantic reads the texts, and is loaded when there is one.
 """
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_type_hints
 
@@ -25,6 +26,8 @@ from rollart_flow.pipeline.learning import Evaluate
 from rollart_flow.pipeline.node import Node, unknown_key
 from rollart_flow.pipeline.producing import Reward, Tasks
 from rollart_flow.secret import check_no_key
+from rollart_flow.trackers.base import Tracker
+from rollart_flow.trackers.registry import named_trackers
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -67,7 +70,11 @@ class Setting:
 
 def settings_of(pipeline: Graph) -> dict[str, Setting]:
     """Every setting that can be overridden, by its full key."""
-    found = [Setting("pipeline", ("seed",), int)]
+    found = [
+        Setting("pipeline", ("seed",), int),
+        Setting("pipeline", ("trackers",), tuple[str, ...], read=_read_trackers),
+        *_leaves("pipeline", ("alarms",), pipeline.alarms),
+    ]
     found += _leaves("policy", (), pipeline.policy)
     for domain in _domains(pipeline).values():
         found += _leaves(domain.name, (), domain)
@@ -259,8 +266,15 @@ def _rebuild(pipeline: G, by_owner: Mapping[str, Values]) -> G:
             changed["policy"] = policy
         rebuilt[id(node)] = node.rebuild(**changed)
     outputs = (rebuilt[id(output)] for output in pipeline.outputs)
-    seed = by_owner.get("pipeline", {}).get(("seed",), pipeline.seed)
-    return type(pipeline)(pipeline.name, *outputs, seed=seed)
+    own = {name: getattr(pipeline, name) for name in ("seed", "trackers", "alarms")}
+    own |= _fields(pipeline, by_owner.get("pipeline", {}))
+    return type(pipeline)(pipeline.name, *outputs, **own)
+
+
+def _read_trackers(text: str) -> tuple[Tracker, ...]:
+    """Read trackers from a JSON list of their texts, or the text of one."""
+    given = json.loads(text) if text.startswith("[") else [text] if text else []
+    return named_trackers(given)
 
 
 def _inputs(node: Node, domains: Mapping[str, Domain]) -> dict[str, Any]:

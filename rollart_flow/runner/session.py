@@ -38,6 +38,7 @@ from rollart_flow.runner.messages import (
     watch_for_failure,
 )
 from rollart_flow.runner.noticed import telling_errors
+from rollart_flow.runner.observer import LOOK, RunObserver
 from rollart_flow.runner.processes import RunProcesses, start_processes
 from rollart_flow.runner.retrain import catch_up
 from rollart_flow.runner.signals import interrupt_deferred, terminable
@@ -79,6 +80,7 @@ class Session:
         self._source = source
         self._lease = lease
         self._on_progress = one_at_a_time(on_progress)
+        self._observer = RunObserver(pipeline, uri, self._on_progress)
         self._messages: Messages = SimpleQueue()
         self._processes: RunProcesses | None = None
         self._running_streams: list[Future[None]] = []
@@ -96,6 +98,7 @@ class Session:
             terminable(),
             driver_waits(self._uri),
             telling_errors(self._uri, self._on_progress),
+            self._observer.tracking(self._lease.tenure),
         ):
             self._on_progress(Progress.begun(self._uri))
             self._run(accept_divergence=accept_divergence)
@@ -193,6 +196,7 @@ class Session:
             writer.close(status, error, maintain=False)
 
     def _drive(self, processes: RunProcesses) -> None:
+        self._observer.drives(processes, self._messages)
         streams = Dataflow(self._pipeline, self._uri, processes, self._source)
         named: dict[str, Stream] = {
             "producer": streams.producer,
@@ -228,7 +232,7 @@ class Session:
         """
         while open_streams:
             with blocking(f"messages of {', '.join(sorted(open_streams))}"):
-                message = self._messages.get()
+                message = self._observer.next_message()
             if isinstance(message, RunFailedError):
                 raise message
             if not isinstance(message, Ended):
@@ -276,7 +280,11 @@ class Session:
                 item.row, total_steps=total, rewards=item.rewards, committed=item.committed
             )
             self._on_progress(progress)
+            self._observer.step(item.row)
             if (why := item.row["skipped"]) is not None:
                 self._on_progress(Progress.note(f"step {item.row['step']} was skipped: {why}"))
         elif stream == "evaluation":
             self._on_progress(Progress.evaluation(item))
+            self._observer.evaluation()
+        elif stream == LOOK:
+            self._observer.look()

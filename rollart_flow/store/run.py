@@ -104,7 +104,7 @@ class Run(Tables):
         Raises:
             StoreError: the step has no batch, or a trajectory of the batch is not stored.
         """
-        return _again_if_merged(self.uri, lambda: self._batch(step))
+        return again_if_merged(self.uri, lambda: self._batch(step))
 
     def _batch(self, step: int) -> pa.Table:
         snapshot = self.snapshot()
@@ -158,7 +158,7 @@ class Run(Tables):
         Raises:
             QueryError: the query is wrong, or does not only read these tables.
         """
-        return _again_if_merged(self.uri, lambda: self._sql(query, where))
+        return again_if_merged(self.uri, lambda: self._sql(query, where))
 
     def _sql(self, query: str, where: Iterable[pl.Expr]) -> pl.DataFrame:
         frames = self.snapshot().frames()
@@ -167,7 +167,7 @@ class Run(Tables):
         return run_sql(query, frames)
 
 
-def _again_if_merged(run: str, read: Callable[[], T]) -> T:
+def again_if_merged(run: str, read: Callable[[], T]) -> T:
     """Read again if files of the first snapshot were merged and removed meanwhile.
 
     Raises:

@@ -126,6 +126,10 @@ class EventKind(StrEnum):
     """A step left the weights unchanged, since its batch could not be trained on."""
     RUN = "run"
     DIVERGENCE = "divergence"
+    ALARM = "alarm"
+    """A sign of trouble has lasted, or is over (`metrics.alarms`)."""
+    TRACKER = "tracker"
+    """A tracker ended before it had the whole run, which went on without it."""
     MAINTENANCE = "maintenance"
     """Maintenance of the tables failed: merging, checkpoints of their logs, or removing files."""
 

@@ -12,7 +12,8 @@ from tests.cli.shell import rollart
 
 LOOKED_FOR = [
     "python", "torch", "ray", "deltalake", "polars", "gymnasium", "transformers", "vllm",
-    "megatron", "mooncake", "nixl", "torchvision", "boto3", "httpx2", "bubblewrap",
+    "megatron", "mooncake", "nixl", "torchvision", "boto3", "httpx2", "tensorboard", "wandb",
+    "trackio", "mlflow", "bubblewrap",
     "docker", "podman", "kubernetes", "cuda", "nccl", "cpus", "memory", "disk", "s3", "shm",
 ]  # fmt: skip
 
