@@ -42,7 +42,8 @@ class Exchange:
     stream: bool
     digest: str
     request: str
-    """Messages and tools of the call as JSON, without what its parent has (`reused_messages`)."""
+    """Messages and tools of the call as JSON, without what its parent has (`reused_messages`); of a
+    call without a place, the last messages and the number of those before (`left_out`)."""
     reused_messages: int = 0
     """Leading messages that are those of the exchange `parent`, its answer included."""
     parent: int | None = None

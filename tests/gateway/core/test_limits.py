@@ -1,10 +1,12 @@
 """The ends of a session: budgets, the context, and the end of its attempt."""
 
 import asyncio
+import json
 
 import pytest
 
 from rollart_flow.gateway.core.calls import AnswerEnd, CallRefusedError, Refusal
+from rollart_flow.gateway.core.describing import UNPLACED_CHARS
 from rollart_flow.gateway.core.session import BUDGET_TEXT, CaptureLimits
 from rollart_flow.types import AttemptLimits, Reason
 from rollart_flow.types.messages import user
@@ -152,3 +154,23 @@ async def test_sealing_waits_for_what_is_under_way() -> None:
     await task
     (row,) = await rig.trajectories()
     assert row.reason is None
+
+
+async def test_of_a_call_without_a_place_the_last_messages_are_kept() -> None:
+    rig = Rig(ScriptedEngine("ok"), capture=CaptureLimits(max_calls=2))
+    client = Client(rig.session.answer)
+    await client.turn()
+    client.say("on")
+    await client.turn()
+    for number in range(30):
+        client.say(f"{number} " + "x" * 1000)
+    await client.turn()
+    client.say("y" * (2 * UNPLACED_CHARS))
+    await client.turn()
+    short, cut = (json.loads(each.request) for each in rig.exchanges[2:])
+    assert all(len(each.request) < 1.1 * UNPLACED_CHARS for each in rig.exchanges)
+    assert short["left_out"] + len(short["messages"]) == 5 + 30
+    assert [each["content"][:3] for each in short["messages"][-2:]] == ["28 ", "29 "]
+    assert short["tools"][0]["function"]["name"] == "add"
+    assert cut["messages"] == [{"role": "user", "content": "y" * UNPLACED_CHARS}]
+    await rig.trajectories()
