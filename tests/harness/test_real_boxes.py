@@ -19,6 +19,7 @@ from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.types import Split, Task
 from tests.harness.clients import TASK, delivered, dialect, workplace
 from tests.harness.playing import FORGETS, installed, report, rows_of
+from tests.sandbox.daemons import podman
 
 pytestmark = pytest.mark.whole
 
@@ -49,19 +50,17 @@ class WordDomain(Domain):
         return WordFile()
 
 
-@pytest.mark.skipif(bool(VARIANT.problem()), reason=VARIANT.problem())
-@pytest.mark.parametrize("name", installed())
-def test_a_program_works_in_a_box_without_a_network(name: str, tmp_path: Path) -> None:
-    place = workplace(name, tmp_path, *dialect(name, "/work").task)
-
+def completes_in_a_box(name: str, folder: Path, sandbox: str) -> None:
+    """Have a program work in a box of a kind; the task is solved, and nothing is lost."""
+    place = workplace(name, folder, *dialect(name, "/work").task)
     judge = json.dumps({"judge": {"last": True, "said": []}})
 
     async def run() -> tuple[dict[str, Any], float]:
         async with GatewayServer() as server:
             key = server.open(place.rig.session)
             domain = AgentDomain(
-                WordDomain(), Harness(name), str(server.socket),
-                context_tokens=place.rig.limits.context_tokens,
+                WordDomain(), Harness(name), str(server.socket), sandbox,
+                place.rig.limits.context_tokens,
             )  # fmt: skip
             environment = domain.make()
             try:
@@ -79,3 +78,18 @@ def test_a_program_works_in_a_box_without_a_network(name: str, tmp_path: Path) -
     assert reward == 1.0, (info, line)
     assert [each.parent for each in place.rig.exchanges] == FORGETS.get(name, [None, 0, 1, 2, 3])
     assert (len(rows), delivered(rows)) == (1 + (name in FORGETS), 1.0), line
+
+
+@pytest.mark.skipif(bool(VARIANT.problem()), reason=VARIANT.problem())
+@pytest.mark.parametrize("name", installed())
+def test_a_program_works_in_a_box_without_a_network(name: str, tmp_path: Path) -> None:
+    completes_in_a_box(name, tmp_path, "bubblewrap")
+
+
+@pytest.mark.parametrize("name", installed("claude-code", "codex", "pi", "mini-swe-agent"))
+def test_a_program_works_in_a_container_of_podman(name: str, tmp_path: Path) -> None:
+    """Single files, scripts with their own Node.js, and Python of the image."""
+    with podman() as missing:
+        if missing:
+            pytest.skip(missing)
+        completes_in_a_box(name, tmp_path, "podman")

@@ -23,7 +23,7 @@ from tests.harness.clients import (
     workplace,
 )
 from tests.harness.playing import FORGETS, KNOWN, installed, report, rows_of, until
-from tests.harness.updating import UpdatedEngine
+from tests.harness.policies import UpdatedEngine
 
 pytestmark = pytest.mark.whole
 HELD_S = 4.0

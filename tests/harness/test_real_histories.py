@@ -10,6 +10,7 @@ from rollart_flow.gateway.core.exchange import CallKind
 from tests.gateway.core.rig import called
 from tests.harness.clients import delivered, dialect, played, workplace
 from tests.harness.playing import installed, kinds, report
+from tests.harness.policies import COUNTED, DelegatingEngine
 
 pytestmark = pytest.mark.whole
 
@@ -33,14 +34,16 @@ SUB_AGENTS: dict[str, tuple[str, dict[str, object]]] = {
 }  # fmt: skip
 """Calls of tools that start a sub-agent."""
 ENDS_SUB_AGENT = {"gemini-cli": called(("complete_task", {"result": {"response": "One file."}}))}
-"""What ends a sub-agent where a text does not."""
+"""What ends a sub-agent where a text does not. Codex has sub-agents beside their parent; pi,
+mini-SWE-agent, and the agents of smolagents and of the OpenAI Agents SDK as they are started here
+have none."""
 
 
 @pytest.mark.parametrize("name", installed(*SUB_AGENTS))
 def test_sub_agents_are_trajectories_of_their_own(name: str, tmp_path: Path) -> None:
     task = dialect(name, str(tmp_path / "work"))
     asks = called(SUB_AGENTS[name])
-    counted = ENDS_SUB_AGENT.get(name, "I counted one file.")
+    counted = ENDS_SUB_AGENT.get(name, COUNTED)
     place = workplace(name, tmp_path, asks, counted, task.writes, task.ends)
     code, rows = asyncio.run(played(place))
     calls, line = place.rig.exchanges, report(place, [*rows])
@@ -48,6 +51,25 @@ def test_sub_agents_are_trajectories_of_their_own(name: str, tmp_path: Path) -> 
     assert (place.work / "out.txt").read_text() == "seven\n", place.output[-2000:]
     assert kinds(place) == [CallKind.MAIN, CallKind.SUB_AGENT, CallKind.MAIN, CallKind.MAIN], line
     assert [each.parent for each in calls] == [None, None, 0, 2], line
+    assert (len(rows), delivered(rows)) == (2, 1.0), line
+
+
+@pytest.mark.parametrize("name", installed("codex"))
+def test_a_sub_agent_that_runs_beside_its_parent_is_a_trajectory(name: str, tmp_path: Path) -> None:
+    task = dialect(name, str(tmp_path / "work"))
+    begins = called(("multi_agent_v1__spawn_agent", {"message": "Count."}))
+    waits = called(("multi_agent_v1__wait_agent", {"targets": ["AGENT"]}))
+    texts = (begins, waits, task.writes, task.ends)
+    place = workplace(name, tmp_path, *texts, engine=DelegatingEngine)
+    code, rows = asyncio.run(played(place))
+    calls, line = place.rig.exchanges, report(place, [*rows])
+    assert code == 0, place.output[-2000:]
+    assert (place.work / "out.txt").read_text() == "seven\n", place.output[-2000:]
+    main = [each for each in calls if each.kind is CallKind.MAIN]
+    (other,) = (each for each in calls if each.kind is CallKind.SUB_AGENT)
+    assert [each.parent for each in main] == [None, *(each.number for each in main[:-1])], line
+    assert other.parent is None, line
+    assert len(main) == 4, line
     assert (len(rows), delivered(rows)) == (2, 1.0), line
 
 

@@ -1,12 +1,17 @@
-"""A scripted policy whose weights are updated while it answers, at the commands of a group."""
+"""Scripted policies: one whose weights are updated while it answers, one that has a sub-agent."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from rollart_flow.control.loop.waits import Signal
 from rollart_flow.control.protocols import PullStats
 from rollart_flow.types import Chunk, GenerationRequest
-from tests.gateway.core.rig import Script, ScriptedEngine
+from tests.gateway.core.rig import CODEC, Script, ScriptedEngine
+from tests.harness.clients import TASK
+
+COUNTED = "I counted one file."
+"""Answer of a sub-agent."""
 
 
 class UpdatedEngine(ScriptedEngine):
@@ -58,3 +63,18 @@ class UpdatedEngine(ScriptedEngine):
     async def ping(self) -> None: ...
 
     def restart(self) -> None: ...
+
+
+class DelegatingEngine(ScriptedEngine):
+    """Answers a sub-agent, whose conversation has nothing of the task, whenever it asks; `AGENT` in
+    the answers to its parent stands for its id."""
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
+        shown = CODEC.decode(request.prompt_ids)
+        if TASK not in shown:
+            self._scripts.insert(0, Script(COUNTED))
+        elif ids := re.findall(r"agent_id\W+([0-9a-f-]{36})", shown):
+            first = self._scripts[0]
+            self._scripts[0] = replace(first, says=first.says.replace("AGENT", ids[-1]))
+        async for chunk in super().generate(request):
+            yield chunk
