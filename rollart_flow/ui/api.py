@@ -12,14 +12,13 @@
     tables                      {TABLE: [{name, type, comment}]}
     run/NAME/image/ID           an image that the run stored, as PNG
 
-PAGE is one of `views.pages`, `handle` names the run in a shell, `rows` is described in `encoding`.
+PAGE is one of `views.pages`, `handle` has the words for the run in a shell, `encoding` describes rows.
 All of a run take `at=SEQ`. A page takes the parameters of its views (`step=3`, or `VIEW.first=10`
 for one view), `VIEW.offset` and `VIEW.sort` for each view, and `views=VIEW,VIEW` for some of them
 only. Everything is read at one moment, and an error is {error: one line}.
 """
 
 import logging
-import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -30,7 +29,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rollart_flow.cli.summary import handle
 from rollart_flow.errors import QueryError, RollartError, RunNotFoundError, SettingsError
 from rollart_flow.schema import TABLES, delta_schema, stored_schema
 from rollart_flow.store import Snapshot
@@ -102,7 +100,7 @@ class UiApi:
         return compared(self._catalog, names)
 
     def _about(self, request: Request) -> dict[str, Any]:
-        return described(self._live(request))
+        return described(self._live(request)) | {"handle": self._words(request)}
 
     def _now(self, request: Request) -> dict[str, Any]:
         live = self._live(request)
@@ -134,7 +132,7 @@ class UiApi:
             views = {name: encode_rows(each) for name, each in rows.items()}
             return {"cut": snapshot.seq, "newest": live.newest().seq, "views": views}
 
-        known = {"status": live.run.status, "handle": shlex.quote(handle(live.run))}
+        known = {"status": live.run.status, "handle": self._words(request)}
         return live.read(answer, _number(request.query_params, "at")) | known
 
     def _cell(self, request: Request) -> dict[str, Any]:
@@ -190,6 +188,9 @@ class UiApi:
             for table in TABLES
         }
 
+    def _words(self, request: Request) -> list[str]:
+        return self._catalog.words(request.path_params["run"])
+
     def _live(self, request: Request) -> LiveRun:
         return self._catalog.open(request.path_params["run"])
 
@@ -200,7 +201,6 @@ def described(live: LiveRun) -> dict[str, Any]:
     return {
         "name": info.name,
         "uri": live.run.uri,
-        "handle": shlex.quote(handle(live.run)),
         "status": info.status,
         "error": info.error,
         "pipeline": info.pipeline,

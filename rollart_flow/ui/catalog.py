@@ -27,6 +27,7 @@ class RunCatalog:
     def __init__(self, runs: Sequence[str] = (), store: str | None = None) -> None:
         self._store = store
         self._chosen = _named([resolve(run, store) for run in runs]) if runs else None
+        self._words = {resolve(run, store): run for run in runs}
         self._lock = threading.Lock()
         self._open: OrderedDict[str, LiveRun] = OrderedDict()
 
@@ -57,6 +58,11 @@ class RunCatalog:
             while len(self._open) > _OPEN:
                 self._open.popitem(last=False)
             return found
+
+    def words(self, name: str) -> list[str]:
+        """Return the words that name a run on the command line, as the user named it."""
+        word = name if self._chosen is None else self._words[self._chosen[name]]
+        return [word] if self._store is None else [word, "--store", self._store]
 
     def _address(self, name: str) -> str:
         if self._chosen is not None:

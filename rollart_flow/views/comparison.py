@@ -22,7 +22,8 @@ CURVES = View(
     "Curves",
     _SO_FAR + "select max(step) as step, max(all_tokens) as tokens, max(all_seconds) as seconds, "
     "avg(reward_mean) as reward, avg(loss) as loss, avg(grad_norm) as grad_norm, "
-    "avg(entropy) as entropy, max(staleness_max) as staleness, avg(step_s) as step_s "
+    "avg(entropy) as entropy, max(staleness_max) as staleness, avg(step_s) as step_s, "
+    "sum(tokens) / sum(step_s) as tokens_per_s "
     "from so_far group by step // :every",
     lookups=_EVERY,
     order="step",

@@ -67,6 +67,11 @@ POLICY = _curve(
     "avg(entropy) as entropy, avg(kl) as kl, avg(mismatch_kl) as mismatch_kl, "
     "avg(clip_fraction) as clip_fraction",
 )
+RATIO = _curve(
+    "ratio",
+    "Importance ratios",
+    "avg(ratio_mean) as ratio_mean, max(ratio_max) as ratio_max, avg(ess) as ess",
+)
 AGES = _curve(
     "ages",
     "Staleness and lag of the batch [versions]",
@@ -147,6 +152,6 @@ LATEST = View(
 )
 
 VIEWS = (
-    SUCCESS, REWARD, LOSS, GRADIENT, POLICY, AGES, PHASES, WASTE, DROPS, DOMAINS, POOLS, BUSY,
+    SUCCESS, REWARD, LOSS, GRADIENT, POLICY, RATIO, AGES, PHASES, WASTE, DROPS, DOMAINS, POOLS, BUSY,
     ENGINES, LATEST,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -102,24 +103,32 @@ def test_a_point_of_a_curve_opens_its_step(browser: Browser) -> None:
     browser.wait(lambda: browser.path == "/run/small/step/3")
 
 
-def test_every_chart_has_a_table_and_a_query_that_can_be_copied(browser: Browser) -> None:
+def was_copied(browser: Browser, begins: str) -> bool:
+    """Whether the clipboard has a text with a beginning."""
+    script = "navigator.clipboard.readText().then(arguments[0], (e) => arguments[0](String(e)))"
+    return str(browser.driver.execute_async_script(script)).startswith(begins)
+
+
+def test_every_chart_has_a_table_and_a_query_that_can_be_copied(
+    browser: Browser, store: Path
+) -> None:
     browser.open("/run/small")
     for chart in browser.all(".chart"):
         name = chart.get_attribute("data-view")
         for part in ("table", "query"):
             browser.run("document.getElementById(arguments[0]).open = true", f"{part}-{name}")
-    browser.wait(lambda: len(browser.all(".chart .query button")) == len(browser.all(".chart")))
+    buttons = ".chart .query button:first-of-type"
+    browser.wait(lambda: len(browser.all(buttons)) == len(browser.all(".chart")))
     assert rows(browser, "overview.loss")[0][:2] == ["1", "0.5"]
     browser.driver.execute_cdp_cmd(
         "Browser.grantPermissions",
         {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]},
     )
-    browser.run("document.querySelector(\"[data-view='overview.loss'] .query button\").click()")
-    browser.wait(lambda: browser.texts("#message") == ["copied"])
-    copied = browser.driver.execute_async_script(
-        "navigator.clipboard.readText().then(arguments[0], (e) => arguments[0](String(e)))"
-    )
-    assert copied.startswith("select min(step) as step, avg(loss) as loss")
+    buttons = "[data-view='overview.loss'] .query button"
+    begun = ("select min(step) as step, avg(loss)", f"rollart query small --store {store} 'select")
+    for button, begins in zip(browser.all(buttons), begun, strict=True):
+        browser.run("arguments[0].click()", button)
+        browser.wait(partial(was_copied, browser, begins))
 
 
 def test_a_chart_zooms_into_what_is_dragged_over(browser: Browser) -> None:
@@ -133,6 +142,26 @@ def test_a_chart_zooms_into_what_is_dragged_over(browser: Browser) -> None:
     browser.wait(lambda: len(browser.all(points)) == 2)
     browser.one("[id='whole-overview.loss']").click()
     browser.wait(lambda: len(browser.all(points)) == 4)
+
+
+def test_a_series_is_hidden_by_its_name(browser: Browser) -> None:
+    browser.open("/run/small")
+    lines = "[data-view='overview.ages'] svg .line"
+    before = len(browser.all(f"{lines}[d*='M']"))
+    name = browser.one("[id='series-overview.ages-0']")
+    assert name.get_attribute("aria-pressed") == "true"
+    name.send_keys(Keys.ENTER)
+    browser.wait(lambda: len(browser.all(f"{lines}[d*='M']")) == before - 1)
+    assert browser.run("return document.activeElement.ariaPressed") == "false"
+    browser.keys(Keys.ENTER)
+    browser.wait(lambda: len(browser.all(f"{lines}[d*='M']")) == before)
+
+
+def test_the_metric_of_the_success_chart_is_chosen(browser: Browser) -> None:
+    browser.open("/run/small")
+    points = "[data-view='overview.success'] svg a[aria-label*='step 4']"
+    browser.one("[id='choose-overview.success']").send_keys("success_sampled")
+    browser.wait(lambda: "94" in (browser.one(points).get_attribute("aria-label") or ""))
 
 
 def test_the_server_sorts_a_table_by_the_clicked_heading(browser: Browser) -> None:
@@ -259,12 +288,13 @@ def test_a_query_that_is_being_written_stays_while_a_run_grows(
 ) -> None:
     writer = RunWriter.create(str(store / "asked"), info("asked"))
     writer.commit("steps", builders.step_row(1))
-    browser.open("/run/asked/sql?q=select+step+from+steps")
-    browser.one("#q").send_keys(" where")
+    browser.open("/run/asked/sql?q=select+step+from+steps+order+by+step")
+    browser.one("#q").send_keys(" limit")
     writer.commit("steps", builders.step_row(2))
     browser.wait(lambda: rows(browser, "sql") == [["1"], ["2"]])
-    browser.keys(" step")
-    assert browser.one("#q").get_attribute("value") == "select step from steps where step"
+    browser.keys(" 1")
+    written = browser.one("#q").get_attribute("value")
+    assert written == "select step from steps order by step limit 1"
     writer.close()
 
 

@@ -55,6 +55,14 @@ def test_only_settings_that_differ_are_shown() -> None:
     ]
 
 
+def test_a_run_is_named_in_commands_as_its_user_named_it(store: Path) -> None:
+    path = str(store / "long")
+    assert RunCatalog([path]).words("long") == [path]
+    assert RunCatalog(["long"], str(store)).words("long") == ["long", "--store", str(store)]
+    about = client(RunCatalog(store=str(store))).get("/api/run/short/about").json()
+    assert about["handle"] == ["short", "--store", str(store)]
+
+
 def test_chosen_runs_are_the_only_ones(store: Path, tmp_path: Path) -> None:
     small_run(tmp_path, "long", steps=1)
     catalog = RunCatalog([str(store / "long"), str(tmp_path / "long")])

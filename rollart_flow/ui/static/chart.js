@@ -3,7 +3,8 @@
 // options: {
 //   x: column of the abscissa ("step"),
 //   y: columns, each one series: {column: label},
-//   by: columns whose values name the series instead, with y: {column: label} of one column,
+//   by: columns whose values name the series instead, with y: {column: label} of one column; of two,
+//     the first has a color for each value and the second a dash,
 //   choose: a column of which one value at a time is shown; the reader chooses it, `first` is before,
 //   band: [lowest, highest] columns around the first series,
 //   kind: "line" (default) or "bars", which are stacked,
@@ -20,6 +21,7 @@ const [WIDTH, HEIGHT] = [560, 230];
 const PLOT = { left: 58, right: WIDTH - 12, top: 10, bottom: HEIGHT - 30 };
 const COLORS = 8;
 const chosen = new Map(); // the value that a reader chose, by the chart
+const hidden = new Map(); // the labels of series that a reader hid, by the chart
 let charts = 0;
 
 export function chart(page, name, options) {
@@ -36,7 +38,8 @@ function show(place, page, name, options) {
   const known = options.choose ? [...new Set(objects(view).map((row) => row[options.choose]))].sort() : [];
   const choice = known.includes(chosen.get(name)) ? chosen.get(name) : known.includes(options.first) ? options.first : known[0];
   const rows = objects(view).filter((row) => inside(row) && (known.length === 0 || row[options.choose] === choice));
-  const series = seriesOf(rows, options);
+  const all = seriesOf(rows, options);
+  const series = all.filter((each) => !hidden.get(name)?.has(each.label));
   const caption = options.caption ?? view.title;
   const zoom = async (range) => {
     page.state(name, range === null ? {} : { first: range[0], last: range[1] });
@@ -52,8 +55,17 @@ function show(place, page, name, options) {
   const choices = known.length > 1 && el("select", { id: `choose-${name}`, "aria-label": options.choose, class: "small", onchange: choose },
     known.map((value) => el("option", { value, selected: value === choice }, value)));
   const parts = [el("figcaption", {}, caption, known.length === 1 && `: ${known[0]}`, choices, reset)];
+  const toggle = (label) => {
+    const labels = hidden.get(name) ?? new Set();
+    if (!labels.delete(label)) labels.add(label);
+    hidden.set(name, labels);
+    const focused = document.activeElement?.id;
+    show(place, page, name, options);
+    document.getElementById(focused)?.focus();
+  };
+  parts.push(legend(name, all, options, toggle));
   if (series.every((each) => each.points.length === 0)) parts.push(el("p", { class: "empty" }, "no values"));
-  else parts.push(legend(series, options), drawn(page, view, rows, series, caption, options, options.zoom === false ? null : zoom));
+  else parts.push(drawn(page, view, rows, series, caption, options, options.zoom === false ? null : zoom));
   place.replaceChildren(
     ...parts.filter(Boolean),
     fold(`table-${name}`, "table", () => table(page, name, { columns: options.link ? { [options.x]: { link: options.link } } : {}, caption, sortable: false, query: false })),
@@ -63,12 +75,14 @@ function show(place, page, name, options) {
 
 function seriesOf(rows, { x, y, by }) {
   const named = new Map();
-  const put = (label, row, value) => {
-    if (!named.has(label)) named.set(label, { label, points: [] });
+  const colors = [], dashes = [];
+  const place = (list, value) => (list.includes(value) ? list.indexOf(value) : list.push(value) - 1);
+  const put = (label, row, value, color = label, dash = label) => {
+    if (!named.has(label)) named.set(label, { label, points: [], style: `s${place(colors, color) % COLORS} d${place(dashes, dash) % 4}` });
     if (typeof value === "number" && typeof row[x] === "number") named.get(label).points.push({ x: row[x], y: value, row });
   };
   for (const row of rows) {
-    if (by) put(by.map((column) => row[column]).join(" "), row, row[Object.keys(y)[0]]);
+    if (by) put(by.map((column) => row[column]).join(" "), row, row[Object.keys(y)[0]], row[by[0]], row[by.at(-1)]);
     else for (const [column, label] of Object.entries(y)) put(label, row, row[column]);
   }
   for (const each of named.values()) each.points.sort((one, other) => one.x - other.x);
@@ -154,7 +168,7 @@ function pointed(page, point, label, shape, { x, link }, format) {
 }
 
 function lines(page, series, across, up, options, format) {
-  return series.map(({ label, points }, index) => svg("g", { class: `s${index % COLORS} d${index % 4}` },
+  return series.map(({ label, points, style }) => svg("g", { class: style },
     svg("path", { class: "line", d: points.map((point, at) => `${at ? "L" : "M"}${across(point.x).toFixed(1)},${up(point.y).toFixed(1)}`).join("") }),
     points.map((point) => pointed(page, point, label, svg("circle", { class: "dot", cx: across(point.x), cy: up(point.y), r: points.length > 100 ? 1.8 : 3 }), options, format))));
 }
@@ -164,7 +178,7 @@ function bars(page, series, across, up, options, format) {
   const gap = Math.min(...xs.slice(1).map((value, at) => value - xs[at]), Infinity);
   const width = Math.max(1, Math.min(40, (across(Number.isFinite(gap) ? gap : 1) - across(0)) * 0.8));
   const below = new Map(xs.map((x) => [x, 0]));
-  return series.map(({ label, points }, index) => svg("g", { class: `s${index % COLORS}` }, points.filter((point) => point.y > 0).map((point) => {
+  return series.map(({ label, points, style }) => svg("g", { class: style }, points.filter((point) => point.y > 0).map((point) => {
     const from = below.get(point.x);
     below.set(point.x, from + point.y);
     const shape = svg("rect", { class: "bar", x: across(point.x) - width / 2, width, y: up(from + point.y), height: Math.max(0, up(from) - up(from + point.y)) });
@@ -172,10 +186,12 @@ function bars(page, series, across, up, options, format) {
   })));
 }
 
-function legend(series, { kind }) {
+// The names of the series; one that is clicked is hidden, or shown again.
+function legend(name, series, { kind }, toggle) {
   if (series.length < 2) return null;
-  return el("ul", { class: "legend" }, series.map(({ label }, index) => el("li", { class: `s${index % COLORS} d${index % 4}` },
-    svg("svg", { viewBox: "0 0 14 10", "aria-hidden": "true" }, kind === "bars" ? svg("rect", { class: "bar", width: 10, height: 10 }) : svg("path", { class: "line", d: "M0,5L14,5", "stroke-width": 2 })), label)));
+  const mark = () => svg("svg", { viewBox: "0 0 14 10", "aria-hidden": "true" }, kind === "bars" ? svg("rect", { class: "bar", width: 10, height: 10 }) : svg("path", { class: "line", d: "M0,5L14,5", "stroke-width": 2 }));
+  return el("ul", { class: "legend" }, series.map(({ label, style }, index) => el("li", { class: style },
+    el("button", { type: "button", id: `series-${name}-${index}`, "aria-pressed": String(!hidden.get(name)?.has(label)), onclick: () => toggle(label) }, mark(), label))));
 }
 
 // Zoom into the part over which a pointer is dragged.

@@ -4,8 +4,8 @@ export function number(value) {
   if (typeof value !== "number") return value === null || value === undefined ? "-" : String(value);
   if (Number.isInteger(value)) return value.toLocaleString("en-US").replaceAll(",", " ");
   const size = Math.abs(value);
-  if (size !== 0 && (size < 0.001 || size >= 1e7)) return value.toExponential(3);
-  return String(Number(value.toPrecision(5)));
+  if (size !== 0 && (size < 0.001 || size >= 1e7)) return value.toExponential(2);
+  return size >= 1000 ? number(Math.round(value)) : String(Number(value.toPrecision(4)));
 }
 
 export function seconds(value) {

@@ -153,8 +153,8 @@ async function refresh(page, first = false) {
     const data = await (module.load ? module.load(page) : page.fetch());
     if (current !== page) return;
     page.data = data;
+    const focused = document.activeElement?.id; // a page may show an element again, which loses it
     const shown = [module.show(page)].flat(Infinity).filter(Boolean);
-    const focused = document.activeElement?.id;
     main.replaceChildren(...shown);
     if (!first && focused) document.getElementById(focused)?.focus({ preventScroll: true });
     await header(page);

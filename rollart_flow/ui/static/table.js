@@ -14,7 +14,7 @@ export function objects(view) {
 // The command that runs SQL on the run of a page, at its moment.
 export function commandOf(page, sql) {
   const at = page.at === null ? "" : ` --at ${word(page.at)}`;
-  return `rollart query ${page.data.handle}${at} ${word(sql)}`;
+  return `rollart query ${page.data.handle.map(word).join(" ")}${at} ${word(sql)}`;
 }
 
 // The query of a view with a button to copy it, folded.

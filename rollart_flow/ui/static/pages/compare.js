@@ -5,7 +5,7 @@ import { get, part, query } from "../api.js";
 import { number, seconds, share } from "../format.js";
 
 const ALONG = { step: "steps", tokens: "trained tokens", seconds: "seconds of steps" };
-const CURVES = { reward: "Mean reward of the batch", loss: "Loss", grad_norm: "Gradient norm before clipping", entropy: "Entropy [nats]", staleness: "Staleness, largest [versions]", step_s: "Seconds of a step" };
+const CURVES = { reward: "Mean reward of the batch", loss: "Loss", grad_norm: "Gradient norm before clipping", entropy: "Entropy [nats]", staleness: "Staleness, largest [versions]", tokens_per_s: "Trained tokens per second", step_s: "Seconds of a step" };
 const MOST = 4;
 
 export async function load(page) {

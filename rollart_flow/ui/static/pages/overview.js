@@ -1,6 +1,7 @@
 // One run: its curves, and what became of its attempts.
 
-import { copyButton, el, fold, link } from "../dom.js";
+import { commands } from "../commands.js";
+import { el, fold } from "../dom.js";
 import { moment, number, seconds, share } from "../format.js";
 
 export async function load(page) {
@@ -24,6 +25,7 @@ export function show(page) {
       curve("loss", { loss: "loss" }, range),
       curve("gradient", { grad_norm: "gradient norm" }, range),
       curve("policy", { entropy: "entropy [nats]", kl: "KL from the behavior policy [nats]", mismatch_kl: "KL of trainer and engine [nats]", clip_fraction: "clipped fraction" }),
+      curve("ratio", { ratio_mean: "mean ratio to the behavior policy", ratio_max: "largest ratio", ess: "effective sample size [share]" }),
       curve("ages", { staleness_max: "staleness, largest", staleness_mean: "staleness, mean", lag_max: "lag, largest", lag_mean: "lag, mean" }),
       curve("phases", { wait: "wait for a batch", suspend: "suspend", update: "update", resume: "resume", train: "train", publish: "publish" }, { kind: "bars", format: seconds }),
     ),
@@ -42,7 +44,6 @@ export function show(page) {
 
 function facts(page, about) {
   const entry = (name, value, kind = null) => value !== null && value !== undefined && el("div", {}, el("dt", {}, name), el("dd", { class: kind }, value));
-  const replay = `rollart show ${about.handle}`;
   return [
     about.error && el("p", { class: "error" }, about.error),
     el("dl", { class: "facts" },
@@ -53,7 +54,7 @@ function facts(page, about) {
       entry("forked from", about.parent && `${about.parent.uri}, step ${about.parent.step}`),
       entry("rows up to", number(page.data.cut)),
       entry("place", about.uri)),
-    el("p", {}, el("code", {}, replay), copyButton(replay)),
+    commands([["read it in a terminal", ["rollart", "show", about.handle]], about.status === "interrupted" && ["go on", ["rollart", "resume", about.handle]]].filter(Boolean)),
     fold("settings", "settings", () => el("pre", { tabindex: 0 }, JSON.stringify({ overrides: about.overrides, ...about.settings, versions: about.versions }, null, 2))),
   ];
 }
