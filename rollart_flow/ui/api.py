@@ -13,9 +13,9 @@
     run/NAME/image/ID           an image that the run stored, as PNG
 
 PAGE is one of `views.pages`, `handle` has the words for the run in a shell, `rows` is described in
-`encoding`. All of a run take `at=SEQ`. A page takes the parameters of its views (`step=3`, or `VIEW.first=10`
-for one view), `VIEW.offset` and `VIEW.sort` for each view, and `views=VIEW,VIEW` for some of them
-only. Everything is read at one moment, and an error is {error: one line}.
+`encoding`. All of a run take `at=SEQ`. A page takes the parameters of its views (`step=3`, or
+`VIEW.first=10` for one view), `VIEW.offset` and `VIEW.sort` for each view, and `views=VIEW,VIEW`
+for some of them only. Everything is read at one moment, and an error is {error: one line}.
 """
 
 import logging

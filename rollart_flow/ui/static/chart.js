@@ -94,7 +94,7 @@ export function ticks(low, high, most = 5) {
   if (!(high > low)) return [low];
   const rough = (high - low) / most;
   const unit = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((each) => each * unit).find((each) => each >= rough);
+  const step = [1, 2, 2.5, 5, 10].map((each) => each * unit).find((each) => each >= rough);
   const found = [];
   for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-9; at += step) found.push(Number(at.toPrecision(12)));
   return found;
