@@ -18,12 +18,12 @@ PAGES = ("/runs", "/compare", "/run/{run}", "/run/{run}/{rest:path}")
 """Addresses of pages; all of them are one file, whose script shows what the address says."""
 
 
-def ui_app(catalog: RunCatalog, admission: Readers) -> ASGIApp:
+def ui_app(catalog: RunCatalog, readers: Readers) -> ASGIApp:
     """Return the application.
 
     Args:
         catalog: the runs that it shows.
-        admission: who may read them.
+        readers: who may read them.
     """
     routes = [
         Route("/", _to_runs),
@@ -33,7 +33,7 @@ def ui_app(catalog: RunCatalog, admission: Readers) -> ASGIApp:
         *(Route(path, _index) for path in PAGES),
     ]
     app = Starlette(routes=routes, exception_handlers={404: _nothing})
-    return UiGuard(app, admission)
+    return UiGuard(app, readers)
 
 
 class _OwnFiles(StaticFiles):

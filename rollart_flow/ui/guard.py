@@ -4,12 +4,12 @@ The invariant: no page of another site reads a run or has a query run, and what 
 sends can neither load nor run anything that is not its own.
 """
 
+import asyncio
 import hmac
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from hashlib import sha256
-from http.cookies import SimpleCookie
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -48,6 +48,8 @@ LOGIN = "/login"
 _OPEN_PATHS = ("/static/", LOGIN)
 """Paths that need no token: they hold the library's own files only."""
 _LONGEST_FORM_BYTES = 4096
+_FORM_S = 10.0
+"""Longest time from the head of a form to its end [s]."""
 _SAME_SITE = (None, "same-origin", "none")
 
 
@@ -89,8 +91,8 @@ class Readers:
 class UiGuard:
     """Middleware of ASGI that admits requests and adds headers to every answer."""
 
-    def __init__(self, app: ASGIApp, admission: Readers) -> None:
-        self._app, self._admission = app, admission
+    def __init__(self, app: ASGIApp, readers: Readers) -> None:
+        self._app, self._readers = app, readers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -113,14 +115,14 @@ class UiGuard:
         """Return an answer in place of the application's, or None for an admitted request."""
         if (refused := self._refused(request)) is not None:
             return refused
-        if self._admission.token is None:
+        if self._readers.token is None:
             return None
         path, given = request.url.path, request.query_params.get("token")
         if path == LOGIN and request.method == "POST":
             return await self._log_in(request)
         if given is not None and request.method == "GET":
             return self._exchange(request, given)
-        if path.startswith(_OPEN_PATHS) or self._presents(request.headers):
+        if path.startswith(_OPEN_PATHS) or self._presents(request):
             return None
         if path.startswith("/api/"):
             return refusal(401, "the token is missing or wrong; open the URL that was printed")
@@ -129,9 +131,9 @@ class UiGuard:
     def _refused(self, request: Request) -> Response | None:
         headers, path = request.headers, request.url.path
         host = headers.get("host", "")
-        if not self._admission.knows(host):
+        if not self._readers.knows(host):
             return refusal(421, f"the server does not answer for host {host[:80]!r}")
-        logging_in = path == LOGIN and self._admission.token is not None
+        logging_in = path == LOGIN and self._readers.token is not None
         if request.method not in ("GET", "HEAD") and not (logging_in and request.method == "POST"):
             return refusal(405, "runs are read here, and nothing else")
         origin = headers.get("origin")
@@ -142,13 +144,14 @@ class UiGuard:
             return refusal(403, "the request comes from a page of another site")
         return None
 
-    def _presents(self, headers: Headers) -> bool:
+    def _presents(self, request: Request) -> bool:
         """Return whether a request has the cookie, or the token as a bearer token."""
+        headers = request.headers
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._admission.is_token(bearer.strip()):
+        if scheme.lower() == "bearer" and self._readers.is_token(bearer.strip()):
             return True
-        found = SimpleCookie(headers.get("cookie", "")).get(_cookie_name(headers))
-        return found is not None and _equal(found.value, self._admission.cookie)
+        found = request.cookies.get(_cookie_name(headers))
+        return found is not None and _equal(found, self._readers.cookie)
 
     def _exchange(self, request: Request, given: str) -> Response:
         """Answer an address with a token by one without it, and the cookie if it is the token."""
@@ -160,20 +163,24 @@ class UiGuard:
 
     async def _log_in(self, request: Request) -> Response:
         body = bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > _LONGEST_FORM_BYTES:
-                return refusal(413, "the form is too long")
+        try:
+            async with asyncio.timeout(_FORM_S):
+                async for piece in request.stream():
+                    body += piece
+                    if len(body) > _LONGEST_FORM_BYTES:
+                        return refusal(413, "the form is too long")
+        except TimeoutError:
+            return refusal(408, f"no whole form within {_FORM_S:g} s")
         given = parse_qs(body.decode("latin-1")).get("token", [""])[0].strip()
-        if not self._admission.is_token(given):
+        if not self._readers.is_token(given):
             return RedirectResponse(f"{LOGIN}?wrong", 303)
         return self._with_cookie(RedirectResponse("/", 303), request, given)
 
     def _with_cookie(self, answer: Response, request: Request, given: str) -> Response:
-        if self._admission.is_token(given):
+        if self._readers.is_token(given):
             answer.set_cookie(
                 _cookie_name(request.headers),
-                self._admission.cookie,
+                self._readers.cookie,
                 path="/",
                 httponly=True,
                 samesite="lax",
