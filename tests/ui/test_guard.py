@@ -21,8 +21,8 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> RunCatalog:
     return RunCatalog(store=str(folder))
 
 
-def client(catalog: RunCatalog, admission: Readers, base: str = HERE) -> TestClient:
-    return TestClient(ui_app(catalog, admission), base_url=base, follow_redirects=False)
+def client(catalog: RunCatalog, readers: Readers, base: str = HERE) -> TestClient:
+    return TestClient(ui_app(catalog, readers), base_url=base, follow_redirects=False)
 
 
 @pytest.fixture
@@ -129,6 +129,6 @@ def test_beyond_this_machine_known_names_are_admitted(
 
 
 def test_the_settings_of_the_guard_show_no_token() -> None:
-    admission = Readers.at("0.0.0.0", TOKEN)
-    assert TOKEN not in repr(admission)
-    assert admission.cookie not in repr(admission)
+    readers = Readers.at("0.0.0.0", TOKEN)
+    assert TOKEN not in repr(readers)
+    assert readers.cookie not in repr(readers)
