@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from rollart_flow.envs.swe.file_tree import FileTree, TreeFile, read_source, tree_digest
 from rollart_flow.envs.swe.judging import verifier_digest
 from rollart_flow.envs.swe.mutations import Mutation, mutations
+from rollart_flow.envs.swe.package_build import with_build
 from rollart_flow.envs.swe.protected_files import is_protected, is_test_path, without_tests
 from rollart_flow.envs.swe.swe_task import SweTask, SweTaskStore
 from rollart_flow.envs.swe.unified_diff import make_diff
@@ -48,6 +49,7 @@ class MutantMaker:
         timeout_s: limit of one session of the package's tests [s].
         shows_tests: whether agents see the tests.
         packages: distributions beside pytest, as for `box_spec`.
+        builds: whether packages are built first, see `package_build`.
     """
 
     store: SweTaskStore
@@ -58,6 +60,7 @@ class MutantMaker:
     timeout_s: float
     shows_tests: bool = False
     packages: tuple[str, ...] = ()
+    builds: bool = False
 
     def made(self, source: Path) -> tuple[str, ...]:
         """Return the digests of a package's tasks; make them unless they are in the store.
@@ -74,6 +77,11 @@ class MutantMaker:
         if manifest.exists():
             return tuple(json.loads(manifest.read_bytes()))
         name = package_name(tree, source)
+        if self.builds:
+            try:
+                tree = with_build(tree, self.boxes, self.spec, self.store.folder / "wheels")
+            except SettingsError as error:
+                raise SettingsError(f"{source}: {error}") from error
         digests = tuple(self.store.add(task) for task in self._tasks(name, tree))
         if not digests:
             raise SettingsError(f"{source}: no fault was found that its tests notice")
@@ -84,6 +92,7 @@ class MutantMaker:
     def _key(self, tree: FileTree) -> str:
         about = (
             tree_digest(tree), self.per_package, self.seed, self.shows_tests, self.packages,
+            self.builds,
             verifier_digest(self.packages), Path(__file__).read_text(),
         )  # fmt: skip
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()

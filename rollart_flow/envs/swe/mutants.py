@@ -33,6 +33,10 @@ class SweMutants(SweDomain):
     seed: int = 0
     """Decides which faults are made; a run's own seed only orders the tasks."""
 
+    builds: bool = False
+    """Build each package once before its tasks are made, for packages that read their own metadata
+    or modules that a build writes; fetches what their build backends require with pip."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "sources", _paths(self.sources))
@@ -62,6 +66,7 @@ def _prepared(domain: SweMutants) -> tuple[str, ...]:
         timeout_s=domain.test_timeout_s,
         shows_tests=domain.shows_tests,
         packages=domain.packages,
+        builds=domain.builds,
     )
     found = [digest for source in _paths(domain.sources) for digest in maker.made(Path(source))]
     return tuple(dict.fromkeys(found))
