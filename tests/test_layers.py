@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,20 @@ def test_rooms_of_a_package_import_only_those_below_them(
             if name.startswith(f"rollart_flow.{package}.") and name.split(".")[2] not in below
         ]
     assert not backward
+
+
+def test_no_modules_of_environments_import_each_other() -> None:
+    """Not even within functions or for type checkers: a session knows no domain, and so on."""
+    folder = PACKAGE / "envs"
+    names = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in modules(folder)
+    }
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        nodes = ast.walk(ast.parse(path.read_text()))
+        found = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+        parts = {f"{node.module}.{alias.name}" for node in found for alias in node.names}
+        graph[name] = (parts | {str(node.module) for node in found}) & names.keys()
+    assert len(graph) > 50
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
