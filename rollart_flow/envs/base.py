@@ -27,7 +27,12 @@ Info = Mapping[str, object]
 
 
 class Environment(ABC):
-    """A synchronous environment. `info["success"]`, if present, says whether it was solved."""
+    """A synchronous environment. `info["success"]`, if present, says whether it was solved.
+
+    A subclass may set `inline` (its calls take well under a millisecond, so that it needs no
+    process), `version` (stored with each trajectory), `converses` (`step` takes an `Action` instead
+    of text) and `tools`.
+    """
 
     inline: ClassVar[bool] = False
     """True: reset and step take well under a millisecond and cannot hang, so that they may run in
@@ -95,7 +100,10 @@ class EnvironmentProgram:
 class Domain(ABC):
     """A task domain: where its tasks come from and which environment runs them.
 
-    Subclasses are frozen dataclasses; their fields are the domain's settings.
+    Subclasses are frozen dataclasses; their fields are the domain's settings. A subclass sets
+    `name` (the column `domain`) and `environment` (a class), and defines `tasks`. It may set
+    `max_turns` (1 by default), `context`, `shows_images`, `needs_admission` and `environ`, and
+    define `make`, `held_out`, `example_action`, `solutions` and others.
     """
 
     name: ClassVar[str]

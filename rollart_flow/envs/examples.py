@@ -44,9 +44,14 @@ def check_examples(domains: Sequence[Domain]) -> None:
     """Refuse domains whose format cannot be taught.
 
     Raises:
-        SettingsError: a domain has no example actions.
+        SettingsError: a domain has no example actions, or its environment converses.
     """
     for domain in domains:
+        if domain.environment.converses:
+            raise SettingsError(
+                f"domain {domain.name!r} converses, and a format warm start teaches actions of "
+                "text; set warm_start to 0, and begin with a pretrained policy"
+            )
         if type(domain).example_action is Domain.example_action:
             raise SettingsError(
                 f"domain {domain.name!r} has no example_action, so its format cannot be taught; "

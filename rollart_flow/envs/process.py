@@ -225,7 +225,9 @@ class ProcessEnvironment:
                     f"{self._name}.{what}: no answer within {limit_s:g} s; killed"
                 ) from error
             if isinstance(error, IsolatedError):
-                raise EnvironmentFailedError(f"{self._name}.{what}: {error}") from error
+                call = f"{self._name}.{what}"
+                named = str(error).startswith(call)  # an error of this library names it itself
+                raise EnvironmentFailedError(f"{'' if named else f'{call}: '}{error}") from error
             raise
         finally:
             self._calling = False

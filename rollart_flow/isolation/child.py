@@ -39,7 +39,12 @@ _AWAITED = (signal.SIGTERM, signal.SIGCHLD)
 
 
 def error_line(error: BaseException) -> str:
-    """Return the end of an error's traceback, its type and message, as one line."""
+    """Return the end of an error's traceback, its type and message, as one line.
+
+    The message of an error of this library is complete without its type.
+    """
+    if type(error).__module__ == "rollart_flow.errors":
+        return " ".join(str(error).split())
     return " ".join("".join(traceback.format_exception_only(error)).split())
 
 

@@ -6,6 +6,7 @@ the tables, and all calls have the same effect when they are repeated.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -37,6 +38,8 @@ from rollart_flow.rows import events_table, from_ipc, to_ipc
 from rollart_flow.store import Run, RunStatus, RunWriter
 from rollart_flow.store.lease_file import Tenure
 from rollart_flow.types import Batch, Event, EventKind, Reason
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +257,7 @@ class BufferActor:
 
 
 def _crash(died: str) -> pa.Table:
+    _log.error("%s died; Ray has started another one, which goes on", died)
     detail = {"restarted": "alone"}
     event = Event(EventKind.CRASH, died, reason=Reason.WORKER_LOST, detail=detail)
     return events_table([(datetime.now(UTC), event)])

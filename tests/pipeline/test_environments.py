@@ -15,6 +15,8 @@ from rollart_flow.types import Task
 
 
 class CoinEnvironment(Environment):
+    {environment}
+
     def __init__(self):
         {made}
 
@@ -39,6 +41,7 @@ batches = buffer(reward(rollout(tasks(Coin(), group_size=2), policy)), batch_siz
 pipeline = Pipeline("coin", train(batches, policy, grpo(), steps=1))
 """
 GOOD = {
+    "environment": "inline = False",
     "made": "pass",
     "reset": "return 'toss', {}",
     "tasks": "yield Task('coin/1', 'coin', '1')",
@@ -81,3 +84,11 @@ def test_what_a_run_would_refuse_is_one_line(
 def test_without_environments_nothing_of_them_is_called(tmp_path: Path) -> None:
     planned(tmp_path, reset="raise ValueError('no map')")
     assert rollart("plan", str(tmp_path / "coin.py"), "--no-environments").code == 0
+
+
+def test_a_warm_start_of_a_domain_with_tools_is_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    said = planned(tmp_path, policy="Policy.tiny(warm_start=5)", environment="converses = True")
+    assert said.code == 2
+    assert "domain 'coin' converses, and a format warm start teaches actions of text" in said.err
