@@ -10,6 +10,7 @@ from rollart_flow.cli.arguments import AsJson, RunName, Store
 from rollart_flow.cli.output import console, grid, print_json
 from rollart_flow.errors import SettingsError
 from rollart_flow.pipeline import LoadedPipeline
+from rollart_flow.trackers.prometheus import PrometheusTracker
 from rollart_flow.trackers.registry import TRACKERS, named_trackers
 
 _SETTING = "pipeline.trackers"
@@ -24,9 +25,24 @@ Track: TypeAlias = Annotated[
     ),
 ]
 
+Metrics: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics",
+        metavar="PORT",
+        min=1,
+        max=65535,
+        help="Port on loopback at which Prometheus finds the metrics; there is none unless given.",
+    ),
+]
 
-def tracked_by(loaded: LoadedPipeline, given: list[str] | None) -> LoadedPipeline:
+
+def tracked_by(
+    loaded: LoadedPipeline, given: list[str] | None, metrics: int | None = None
+) -> LoadedPipeline:
     """Return a pipeline with further trackers, as a setting that `resume` finds again."""
+    endpoint = [] if metrics is None else [str(PrometheusTracker(port=metrics))]
+    given = [*(given or []), *endpoint]
     if not given:
         return loaded
     trackers = named_trackers([*loaded.pipeline.trackers, *given])

@@ -27,7 +27,7 @@ from rollart_flow.cli.arguments import (
 )
 from rollart_flow.cli.output import Interrupted, console, print_json
 from rollart_flow.cli.progress import showing_progress
-from rollart_flow.cli.tracking import Track, tracked_by
+from rollart_flow.cli.tracking import Metrics, Track, tracked_by
 from rollart_flow.cli.trusting import Trust, check_trusted
 from rollart_flow.errors import SettingsError, StoreError
 
@@ -42,12 +42,13 @@ def run(
     changes: Changes = None,
     config: SettingsFile = None,
     track: Track = None,
+    metrics: Metrics = None,
     executor: Executor = "ray",
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline; what it leaves is a folder of tables."""
-    loaded = tracked_by(load(file, config, changes), track)
+    loaded = tracked_by(load(file, config, changes), track, metrics)
     with showing_progress(loaded.pipeline.name, quiet=as_json) as on_progress:
         from rollart_flow import runner
         from rollart_flow.runner.setup import free_name

@@ -21,6 +21,8 @@ TRACKERS: Registry[type[Tracker]] = Registry(
         "wandb": "rollart_flow.trackers.wandb:WandbTracker",
         "trackio": "rollart_flow.trackers.trackio:TrackioTracker",
         "mlflow": "rollart_flow.trackers.mlflow:MlflowTracker",
+        "prometheus": "rollart_flow.trackers.prometheus:PrometheusTracker",
+        "otel": "rollart_flow.trackers.otel:OtelTracker",
     },
     setting="tracker",
     kind=type,

@@ -13,7 +13,7 @@ from tests.cli.shell import rollart
 LOOKED_FOR = [
     "python", "torch", "ray", "deltalake", "polars", "gymnasium", "transformers", "vllm",
     "megatron", "mooncake", "nixl", "torchvision", "boto3", "httpx2", "tensorboard", "wandb",
-    "trackio", "mlflow", "bubblewrap",
+    "trackio", "mlflow", "prometheus-client", "opentelemetry", "bubblewrap",
     "docker", "podman", "kubernetes", "cuda", "nccl", "cpus", "memory", "disk", "s3", "shm",
 ]  # fmt: skip
 
