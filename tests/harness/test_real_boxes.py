@@ -86,10 +86,17 @@ def test_a_program_works_in_a_box_without_a_network(name: str, tmp_path: Path) -
     completes_in_a_box(name, tmp_path, "bubblewrap")
 
 
+@pytest.fixture(scope="module")
+def podman_store() -> Iterator[None]:
+    """A store of containers that this process keeps, as it keeps its images."""
+    with podman() as problem:
+        if problem:
+            pytest.skip(problem)
+        yield
+
+
+@pytest.mark.usefixtures("podman_store")
 @pytest.mark.parametrize("name", installed("claude-code", "codex", "pi", "mini-swe-agent"))
 def test_a_program_works_in_a_container_of_podman(name: str, tmp_path: Path) -> None:
     """Single files, scripts with their own Node.js, and Python of the image."""
-    with podman() as missing:
-        if missing:
-            pytest.skip(missing)
-        completes_in_a_box(name, tmp_path, "podman")
+    completes_in_a_box(name, tmp_path, "podman")
