@@ -200,7 +200,7 @@ class Trajectory:
         """
         calls = self.exchanges or ()
         sampled = sum(call.sampled_tokens for call in calls)
-        if not sampled:
+        if not sampled or self.branch:
             return None
         trains = self.split is Split.TRAIN and self.outcome in TRAINABLE and self.reward is not None
         return sum(call.trained_tokens for call in calls) / sampled if trains else 0.0

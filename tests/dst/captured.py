@@ -12,10 +12,17 @@ from dataclasses import dataclass
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.gateway.core.exchange import CallKind
+from rollart_flow.gateway.core.rows import Rows
 from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
 from rollart_flow.simulation import run
 from rollart_flow.types import AttemptLimits
-from tests.dst.captured_checks import check_answers, check_calls, check_tokens, rows_of
+from tests.dst.captured_checks import (
+    check_answers,
+    check_calls,
+    check_parents,
+    check_tokens,
+    rows_of,
+)
 from tests.dst.captured_clients import ChanceClient, Shared
 from tests.dst.captured_engine import ChanceEngine
 from tests.dst.fuzzer import Result
@@ -39,6 +46,8 @@ class CapturePlan:
     ends_at: float | None
     """When the attempt is over, whatever its clients do; None: after them."""
     capture: CaptureLimits
+    takes: bool
+    """Whether rows are taken while the session goes on."""
 
 
 def capture_plan(seed: int) -> CapturePlan:
@@ -61,6 +70,7 @@ def capture_plan(seed: int) -> CapturePlan:
             per_request=chance.random() < 0.2,
             trained=chance.choice((every, frozenset({CallKind.MAIN}), CaptureLimits().trained)),
         ),
+        takes=chance.random() < 0.4,
     )
 
 
@@ -103,6 +113,8 @@ async def simulate_session(plan: CapturePlan, log: Log, chance: random.Random) -
         for n in range(plan.clients)
     ]
     running = asyncio.gather(*(client.run(plan.turns) for client in clients))
+    taken: Rows = []
+    taking = asyncio.ensure_future(_take(session, taken)) if plan.takes else None
     if plan.ends_at is not None:
         await asyncio.wait([running], timeout=plan.ends_at)
         session.finish("The attempt is over.")
@@ -110,14 +122,26 @@ async def simulate_session(plan: CapturePlan, log: Log, chance: random.Random) -
     if chance.random() < 0.5:
         session.finish("The attempt is over.")
     await session.seal()
+    if taking is not None:
+        taking.cancel()
+        taken += session.take(ASSIGNMENT.trajectory_id)[0]
     await updates
     await proxy.close()
     requests = [request for engine in engines for request in engine.requests]
-    rows = rows_of(session, ASSIGNMENT)
+    made = taken or session.rows(ASSIGNMENT.trajectory_id)
+    rows = rows_of(made, ASSIGNMENT)
+    check_parents(rows)
     check_tokens(rows, sampled)
     check_calls(rows, session.exchanges, requests, plan.capture)
     check_answers(rows, session.exchanges, requests, shared.answered)
     return len(sampled) + len(session.exchanges) + len(shared.answered)
+
+
+async def _take(session: CaptureSession, taken: Rows) -> None:
+    """Take the rows of what has settled, again and again."""
+    while True:
+        await asyncio.sleep(0.4)
+        taken += session.take(ASSIGNMENT.trajectory_id)[0]
 
 
 async def _update(engines: Sequence[ChanceEngine], chance: random.Random, updates: int) -> None:

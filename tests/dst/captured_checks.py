@@ -8,8 +8,10 @@ from rollart_flow.control.rollout.interrupts import AttemptResult
 from rollart_flow.errors import RollartError
 from rollart_flow.gateway.core.calls import answer_json
 from rollart_flow.gateway.core.exchange import Exchange
-from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
+from rollart_flow.gateway.core.rows import Rows
+from rollart_flow.gateway.core.session import CaptureLimits
 from rollart_flow.types import Assignment, GenerationRequest, Outcome, Reason, Trajectory
+from tests.dst.agent_checks import captured_incomplete
 from tests.dst.captured_clients import Answered
 from tests.gateway.core.rig import CODEC, NOW, check
 
@@ -21,15 +23,24 @@ class BrokenGuaranteeError(RollartError):
     """Raised where a session broke a guarantee."""
 
 
-def rows_of(session: CaptureSession, assignment: Assignment) -> list[Trajectory]:
-    """The rows of a sealed session."""
+def rows_of(made: Rows, assignment: Assignment) -> list[Trajectory]:
+    """The trajectories of a session's rows."""
     return [
         recorder.trajectory(
             assignment, AttemptResult(Outcome.COMPLETED), created_at=NOW, finished_at=NOW,
             reset_s=0.0, env_version="", solved=None, columns=columns,
         )
-        for recorder, columns in session.rows(assignment.trajectory_id)
+        for recorder, columns in made
     ]  # fmt: skip
+
+
+def check_parents(rows: Sequence[Trajectory]) -> None:
+    """Every row begins with the tokens of its parent that it says it shares."""
+    try:
+        wrong = captured_incomplete(rows)
+    except IndexError:
+        wrong = "there are no rows"
+    _hold(wrong is None, "parents", f"{wrong}")
 
 
 def check_tokens(rows: Sequence[Trajectory], sampled: Mapping[float, tuple[int, int]]) -> None:

@@ -66,17 +66,18 @@ class Branch:
 
 
 def branch_rows(
-    branches: Sequence[Branch], trajectory_id: str
+    branches: Sequence[Branch], trajectory_id: str, first: int = 0
 ) -> list[tuple[Recorder, dict[str, Any]]]:
     """Return the record of each branch, with the fields of `Trajectory` that are its own.
 
     Args:
         branches: branches in the order in which they began, each after its parent.
         trajectory_id: id of the first branch.
+        first: index of the first branch whose record is returned; those before it have rows.
     """
     ids = {id(each): branch_id(trajectory_id, n) for n, each in enumerate(branches)}
     found = []
-    for index, branch in enumerate(branches):
+    for index, branch in enumerate(branches[first:], first):
         columns: dict[str, Any] = {"trajectory_id": ids[id(branch)], "branch": index}
         if branch.parent is not None:
             columns["parent"] = ids[id(branch.parent)]

@@ -87,3 +87,9 @@ class Exchange:
     """Tokens of the answer as they were returned; None where they are those of the branch."""
     hung_up: bool = False
     """Whether the client left before its answer."""
+
+    @property
+    def fruitless(self) -> bool:
+        """Whether the call has ended without a sampled token."""
+        ended = self.answer is not None or self.refusal is not None
+        return ended and self.answer_start == self.end

@@ -4,6 +4,7 @@ The invariant: a caller that leaves takes nothing with it; the call goes on in a
 """
 
 import asyncio
+from collections.abc import Collection
 
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, ModelCall
 from rollart_flow.gateway.core.exchange import Exchange
@@ -44,6 +45,16 @@ class CallUnderWay:
             return False
         found = self.outcome.result()
         return isinstance(found, ModelAnswer) and not found.control
+
+    def settled_by(self, parents: Collection[int | None]) -> bool:
+        """Return whether its client has the answer, or never will.
+
+        Args:
+            parents: numbers of the calls that later ones go on from.
+        """
+        if not self.outcome.done():
+            return False
+        return not self.answered or self.delivered or self.exchange.number in parents
 
     def lose(self) -> None:
         """Note that the answer did not reach a caller that had got it."""

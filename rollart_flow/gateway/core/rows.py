@@ -5,7 +5,7 @@ a reason.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from rollart_flow.control.rollout.branch import Branch, branch_rows
@@ -58,34 +58,74 @@ class BranchPart(Branch):
         }
 
 
-def capture_rows(
-    branches: Sequence[CapturedBranch],
-    exchanges: Sequence[Exchange],
-    trajectory_id: str,
-    withheld: WhyWithheld,
-    *,
-    per_request: bool,
-) -> Rows:
-    """Return the rows of a session, and tell its exchanges their branches.
+class SessionRows:
+    """The rows of a session, each of which is taken once, of a session that may go on.
 
     Args:
-        branches: branches in the order in which they began.
-        exchanges: calls of the session.
-        trajectory_id: id of the first row.
-        withheld: says why the tokens of a turn are not trained on.
         per_request: whether each turn is a row of its own.
     """
-    parts: dict[CapturedBranch, list[BranchPart]] = {}
-    for branch in branches:
-        if branch.recorder.own:
-            parts[branch] = _cut(branch, parts, withheld, per_request=per_request)
-    every = [part for some in parts.values() for part in some]
-    for index, part in enumerate(every):
-        for turn in part.recorder.own:
-            exchanges[turn.number].branch = index
-    if not every:
-        return [(Recorder(), {"trajectory_id": trajectory_id, "branch": 0})]
-    return branch_rows(every, trajectory_id)
+
+    def __init__(self, *, per_request: bool) -> None:
+        self._per_request = per_request
+        self._parts: dict[CapturedBranch, list[BranchPart]] = {}
+        self._every: list[BranchPart] = []
+        """Parts that were taken, by the numbers of their rows."""
+        self._turns: dict[CapturedBranch, int] = {}
+        """Number of own turns that were taken, by branch."""
+
+    def take(
+        self,
+        branches: Sequence[CapturedBranch],
+        exchanges: Sequence[Exchange],
+        trajectory_id: str,
+        withheld: WhyWithheld,
+        settled: Callable[[ChainTurn], bool],
+    ) -> Rows:
+        """Return the rows of further turns, and tell their exchanges the numbers of the rows.
+
+        Args:
+            branches: branches in the order in which they began.
+            exchanges: calls of the session.
+            trajectory_id: id of the first row.
+            withheld: says why the tokens of a turn are not trained on.
+            settled: whether a turn may have a row; turns after one that may not wait too.
+        """
+        first = len(self._every)
+        for branch in branches:
+            self._take(branch, withheld, settled)
+        for index, part in enumerate(self._every[first:], first):
+            for turn in part.recorder.own:
+                exchanges[turn.number].branch = index
+        return branch_rows(self._every, trajectory_id, first)
+
+    def _take(
+        self,
+        branch: CapturedBranch,
+        withheld: WhyWithheld,
+        settled: Callable[[ChainTurn], bool],
+    ) -> None:
+        start, own = self._turns.get(branch, 0), branch.recorder.own
+        after = start + sum(1 for _ in takewhile(settled, own[start:]))
+        parent = self._parent(branch, start)
+        if after == start or (parent is None and _has_parent(branch)):
+            return
+        made = _cut(branch, range(start, after), parent, withheld, per_request=self._per_request)
+        self._parts.setdefault(branch, []).extend(made)
+        self._every += made
+        self._turns[branch] = after
+
+    def _parent(self, branch: CapturedBranch, start: int) -> BranchPart | None:
+        """Return the part that the next one of a branch comes from; None if there is none yet."""
+        if start:
+            return self._parts[branch][-1]
+        if not isinstance(branch.parent, CapturedBranch):
+            return None
+        shared, parts = branch.recorder.shared_tokens, self._parts.get(branch.parent, ())
+        return next((part for part in parts if len(part.recorder) >= shared), None)
+
+
+def _has_parent(branch: CapturedBranch) -> bool:
+    return isinstance(branch.parent, CapturedBranch)
 
 
 def why_withheld(
@@ -117,31 +157,31 @@ def why_withheld(
 
 def _cut(
     branch: CapturedBranch,
-    parts: Mapping[CapturedBranch, Sequence[BranchPart]],
+    turns: range,
+    parent: BranchPart | None,
     withheld: WhyWithheld,
     *,
     per_request: bool,
 ) -> list[BranchPart]:
-    """Return the parts of a branch: turns that follow each other and have the same reason."""
+    """Return the parts of a branch: turns that follow each other and have the same reason.
+
+    Args:
+        branch: the branch.
+        turns: indices of its own turns.
+        parent: part that the first one comes from.
+        withheld: says why the tokens of a turn are not trained on.
+        per_request: whether each turn is a part.
+    """
     recorder = branch.recorder
     at = 0 if branch.stale else branch.conversation.rewritten_at(recorder.token_ids)
     poison = branch.poisoned
     wrong = None if poison is None else Withheld(Reason.CAPTURE_ERROR, poison)
-    numbered = enumerate(wrong or withheld(turn) for turn in recorder.own)
-    groups = groupby(numbered, key=lambda each: each if per_request else each[1])
-    parent = None
-    if isinstance(branch.parent, CapturedBranch):
-        parent = _holding(parts[branch.parent], recorder.shared_tokens)
+    numbered = ((index, wrong or withheld(recorder.own[index])) for index in turns)
     made: list[BranchPart] = []
-    for _, group in groups:
-        turns = [*group]
-        part = recorder.part(turns[0][0], turns[-1][0] + 1)
-        part.withheld = turns[0][1]
+    for _, group in groupby(numbered, key=lambda each: each if per_request else each[1]):
+        alike = [*group]
+        part = recorder.part(alike[0][0], alike[-1][0] + 1)
+        part.withheld = alike[0][1]
         parent = BranchPart(branch, part, parent=parent, rewritten_at=at)
         made.append(parent)
     return made
-
-
-def _holding(parts: Sequence[BranchPart], tokens: int) -> BranchPart:
-    """Return the first part of a branch that has all of its first tokens."""
-    return next((part for part in parts if len(part.recorder) >= tokens), parts[-1])

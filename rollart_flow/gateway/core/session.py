@@ -6,9 +6,9 @@ accepted is recorded, whatever its client does.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from rollart_flow.control.environment import ChatCodec
 from rollart_flow.control.inference.llm_proxy import FirstToken, LLMProxy
@@ -24,7 +24,7 @@ from rollart_flow.gateway.core.forest import CapturedTurn, Forest
 from rollart_flow.gateway.core.prompts import BudgetSpentError, PlacedCall, PromptBuilder
 from rollart_flow.gateway.core.recording import compare, record
 from rollart_flow.gateway.core.retries import CallUnderWay, Retries
-from rollart_flow.gateway.core.rows import capture_rows, why_withheld
+from rollart_flow.gateway.core.rows import Rows, SessionRows, why_withheld
 from rollart_flow.gateway.core.sampling import EngineCalls
 from rollart_flow.gateway.core.structure import said_in
 from rollart_flow.text import one_line
@@ -99,6 +99,9 @@ class CaptureSession:
         self._forest = Forest()
         self._prompts = PromptBuilder(codec, limits, self._forest)
         self._retries = Retries(repeats_lost=capture.repeats_lost)
+        self._rows = SessionRows(per_request=capture.per_request)
+        self._taken: set[int] = set()
+        """Numbers of the calls that were taken."""
         self._under_way: dict[int, CallUnderWay] = {}
         self._placed: dict[int, CallUnderWay] = {}
         """Calls whose answers are sampled, by number."""
@@ -155,28 +158,57 @@ class CaptureSession:
         while self._under_way:
             with waiting(f"seal({self._name})"):
                 await asyncio.wait([each.outcome for each in self._under_way.values()])
-        for number, kind in classify([*self._traits.values()]).items():
-            self.exchanges[number].kind = kind
+        self._classify()
 
-    def rows(self, trajectory_id: str) -> list[tuple[Recorder, dict[str, Any]]]:
-        """Return the record of each branch, with the fields of `Trajectory` that are its own.
+    def rows(self, trajectory_id: str) -> Rows:
+        """Return the record of each branch of a sealed session, with the fields of its row.
 
         Args:
             trajectory_id: id of the first branch.
         """
-        for branch in self._prompts.branches:
-            compare(branch, branch.sent)
-            with suppress(CallRefusedError):  # its row says that nothing renders it
-                self._prompts.restore(branch)
-        return capture_rows(
-            self._prompts.branches,
-            self.exchanges,
+        rows = SessionRows(per_request=self._capture.per_request)
+        found = self._take(rows, trajectory_id, lambda turn: True)
+        return found or [(Recorder(), {"trajectory_id": trajectory_id, "branch": 0})]
+
+    def take(self, trajectory_id: str) -> tuple[Rows, list[Exchange]]:
+        """Return the rows that no take before has, and their calls; the session may go on.
+
+        A turn has a row once its client has the answer, or never will; in a sealed session all
+        have. Calls without a token come with the next rows, or after the end of the session.
+        """
+        self._classify()
+        over = self._sealed and not self._under_way
+        calls, parents = self._placed, {each.parent for each in self._traits.values()}
+        rows = self._take(
+            self._rows,
             trajectory_id,
-            why_withheld(
-                self._placed, {each.parent for each in self._traits.values()}, self._capture.trained
-            ),
-            per_request=self._capture.per_request,
+            lambda turn: over or calls[turn.number].settled_by(parents),
         )
+        ended = [each for each in self.exchanges if each.number not in self._taken
+                 and (each.branch is not None or each.fruitless)]  # fmt: skip
+        if not rows and not over:
+            return [], []
+        self._taken.update(each.number for each in ended)
+        return rows, ended
+
+    def _take(
+        self, rows: SessionRows, trajectory_id: str, settled: Callable[[ChainTurn], bool]
+    ) -> Rows:
+        branches = self._prompts.branches
+        for branch in branches:
+            compare(branch, branch.sent)
+            if not branch.busy:
+                with suppress(CallRefusedError):  # its row says that nothing renders it
+                    self._prompts.restore(branch)
+        parents = {each.parent for each in self._traits.values()}
+        withheld = why_withheld(self._placed, parents, self._capture.trained)
+        return rows.take(branches, self.exchanges, trajectory_id, withheld, settled)
+
+    def _classify(self) -> None:
+        """Tell the kinds of the calls that were not taken, by what is known now."""
+        for number, kind in classify([*self._traits.values()]).items():
+            if number not in self._taken:
+                self.exchanges[number].kind = kind
 
     def _begin(self, call: ModelCall) -> CallUnderWay:
         """Place a call, and begin to answer it."""

@@ -1,17 +1,23 @@
 """Conversations: the calls under one key, as attempts one after the other.
 
 A program that is pointed at a gateway by hand does not say where a task ends. A time without calls
-does: the session is sealed and recorded, and the next call begins another one.
+does: the session is sealed, and the next call begins another one.
+
+The invariant: what a client has got is recorded within `settle_s` and the time of a commit, also of
+a session that goes on; only calls under way are lost with the process.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from rollart_flow.gateway.core.calls import ModelAnswer, ModelCall
 from rollart_flow.gateway.core.exchange import Exchange
 from rollart_flow.gateway.core.session import CaptureSession
 
 _STOPPED = "The gateway has stopped."
+SETTLE_S = 2.0
+"""Time from an answer until it is recorded [s]; answers that come meanwhile go with it."""
 
 
 class Conversations:
@@ -19,21 +25,25 @@ class Conversations:
 
     Args:
         make: makes the session of the conversation with a number, from 0.
-        record: records a sealed session.
+        record: records what a session has by now and was not recorded before.
         idle_s: time without a call after which a conversation has ended [s].
+        settle_s: time from an answer until the session is recorded [s].
     """
 
     def __init__(
         self,
         make: Callable[[int], CaptureSession],
-        record: Callable[[int, CaptureSession], Awaitable[None]],
+        record: Callable[[int, CaptureSession], Coroutine[Any, Any, None]],
         idle_s: float,
+        settle_s: float = SETTLE_S,
     ) -> None:
-        self._make, self._record, self._idle_s = make, record, idle_s
+        self._make, self._record = make, record
+        self._idle_s, self._settle_s = idle_s, settle_s
         self._session: CaptureSession | None = None
         self._count = 0
         self._under_way = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._settling: asyncio.TimerHandle | None = None
         self._recordings: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Gets the error of a conversation that could not be recorded."""
@@ -80,20 +90,36 @@ class Conversations:
 
     def _end_call(self) -> None:
         self._under_way -= 1
-        if not self._under_way and self._session is not None:
-            loop = asyncio.get_running_loop()
+        if self._session is None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._settling is None:
+            self._settling = loop.call_later(self._settle_s, self._settle)
+        if not self._under_way:
             self._timer = loop.call_later(self._idle_s, self._end_conversation)
+
+    def _settle(self) -> None:
+        """Record what the session has by now."""
+        self._settling = None
+        if self._session is not None:
+            self._start(self._record(self._count - 1, self._session))
 
     def _end_conversation(self) -> None:
         session, self._session, self._timer = self._session, None, None
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
         if session is not None:
-            task = asyncio.create_task(self._sealed(self._count - 1, session), name="recording")
-            self._recordings.add(task)
-            task.add_done_callback(self._recorded)
+            self._start(self._sealed(self._count - 1, session))
 
     async def _sealed(self, number: int, session: CaptureSession) -> None:
         await session.seal()
         await self._record(number, session)
+
+    def _start(self, recording: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(recording, name="recording")
+        self._recordings.add(task)
+        task.add_done_callback(self._recorded)
 
     def _recorded(self, task: asyncio.Task[None]) -> None:
         self._recordings.discard(task)

@@ -12,6 +12,7 @@ from rollart_flow.control.ids import group_name
 from rollart_flow.control.rollout.interrupts import AttemptResult
 from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.errors import RunExistsError
+from rollart_flow.gateway.core.rows import Rows
 from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.gateway.core.stored import with_exchanges
 from rollart_flow.models.policy import Policy
@@ -24,7 +25,7 @@ from rollart_flow.store import RunInfo, RunStatus, RunWriter, files, new_run_uri
 from rollart_flow.store.images import ImageFolder
 from rollart_flow.store.layout import policy_uri, run_names
 from rollart_flow.store.lease import Lease
-from rollart_flow.types import Assignment, Event, EventKind, Outcome, Sampling, Task
+from rollart_flow.types import Assignment, Event, EventKind, Outcome, Sampling, Task, Trajectory
 from rollart_flow.weights.folder_store import made
 
 DOMAIN = "gateway"
@@ -117,6 +118,8 @@ class GatewayRecorder:
         self._loop_began = datetime.now(UTC) - timedelta(seconds=loop.time())
         self.emit = self._committer.report
         self._uri = writer.uri
+        self._begun: set[int] = set()
+        """Numbers of the conversations that have rows."""
         self._conversations = self._calls = self._tokens = 0
 
     def wall(self, seconds: float) -> datetime:
@@ -124,23 +127,44 @@ class GatewayRecorder:
         return self._loop_began + timedelta(seconds=seconds)
 
     async def record(self, number: int, session: CaptureSession) -> None:
-        """Commit a sealed session and return once it is durable; one without calls leaves nothing.
+        """Commit what a session has by now and no commit before had; return once it is durable.
+
+        A session that goes on afterwards has its further rows, of the same episode, with the next
+        commit. One without calls leaves nothing.
 
         Raises:
             StoreError: it could not be written.
         """
-        exchanges = session.exchanges
+        name = assignment_of(number, self._sampling).trajectory_id
+        rows, exchanges = session.take(name)
         if not exchanges:
             return
-        assignment = assignment_of(number, self._sampling)
-        name = assignment.trajectory_id
-        rows = session.rows(name) or [(Recorder(), {"trajectory_id": name, "branch": 0})]
-        branches = tuple(
+        if first := number not in self._begun:
+            self._begun.add(number)
+            rows = rows or [(Recorder(), {"trajectory_id": name, "branch": 0})]
+        attempt = with_exchanges(
+            self._branches(number, session, rows or [(Recorder(), {"branch": 0})]),
+            exchanges, self._codec, self.wall,
+        )  # fmt: skip
+        if images := [image for branch in attempt for image in branch.images or ()]:
+            await asyncio.to_thread(self._images.put, images)
+        tables = rows_beside(attempt)
+        if rows:
+            tables = {"trajectories": trajectories_table(attempt), **tables}
+        await self._committer.commit(tables, at_once=True)
+        self._conversations += first
+        self._calls += len(exchanges)
+        self._tokens += sum(sum(branch.action_mask) for branch in attempt)
+
+    def _branches(self, number: int, session: CaptureSession, rows: Rows) -> tuple[Trajectory, ...]:
+        """Return rows of a session as trajectories of its attempt."""
+        calls = session.exchanges
+        return tuple(
             recorder.trajectory(
-                assignment,
+                assignment_of(number, self._sampling),
                 AttemptResult(Outcome.COMPLETED),
-                created_at=self.wall(exchanges[0].arrived),
-                finished_at=self.wall(max(each.ended for each in exchanges)),
+                created_at=self.wall(calls[0].arrived),
+                finished_at=self.wall(max(each.ended for each in calls)),
                 reset_s=0.0,
                 env_version="",
                 solved=None,
@@ -148,15 +172,6 @@ class GatewayRecorder:
             )
             for recorder, columns in rows
         )
-        attempt = with_exchanges(branches, exchanges, self._codec, self.wall)
-        if images := [image for branch in attempt for image in branch.images or ()]:
-            await asyncio.to_thread(self._images.put, images)
-        await self._committer.commit(
-            {"trajectories": trajectories_table(attempt), **rows_beside(attempt)}, at_once=True
-        )
-        self._conversations += 1
-        self._calls += len(exchanges)
-        self._tokens += sum(sum(branch.action_mask) for branch in attempt)
 
     def result(self) -> GatewayResult:
         """Return what is recorded by now."""

@@ -8,7 +8,7 @@ import pytest
 from rollart_flow.errors import StoreError
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, ModelCall, Refusal
 from rollart_flow.gateway.core.session import CaptureSession
-from rollart_flow.runner.gateway.conversations import Conversations
+from rollart_flow.runner.gateway.conversations import SETTLE_S, Conversations
 from rollart_flow.simulation import run
 from tests.gateway.server.scripted import Script, ScriptedSession, after, at_once
 
@@ -22,6 +22,9 @@ class Kept:
     def __init__(self, script: Script) -> None:
         self.made: list[ScriptedSession] = []
         self.recorded: list[tuple[int, float]] = []
+        """Conversations that have ended, and when."""
+        self.settled: list[tuple[int, float]] = []
+        """Those that went on when they were recorded."""
         self.error: StoreError | None = None
         self._script = script
         self.conversations = Conversations(self._make, self._record, IDLE_S)
@@ -33,10 +36,10 @@ class Kept:
 
     async def _record(self, number: int, session: CaptureSession) -> None:
         assert session is self.made[number]
-        assert self.made[number].sealed
         if self.error is not None:
             raise self.error
-        self.recorded.append((number, asyncio.get_running_loop().time()))
+        found = self.recorded if self.made[number].sealed else self.settled
+        found.append((number, asyncio.get_running_loop().time()))
 
 
 def kept(test: Callable[[Kept], Awaitable[None]], script: Script = at_once) -> None:
@@ -57,6 +60,21 @@ def test_time_without_calls_ends_a_conversation() -> None:
         await kept.conversations.close()
         assert [number for number, _ in kept.recorded] == [0, 1]
         assert [len(session.calls) for session in kept.made] == [1, 1]
+
+    kept(test)
+
+
+def test_what_was_answered_is_recorded_while_the_conversation_goes_on() -> None:
+    async def test(kept: Kept) -> None:
+        for _ in range(6):
+            await kept.conversations.answer(CALL)
+            await asyncio.sleep(0.5)
+        assert kept.settled == [(0, SETTLE_S)], "without a pause too"
+        await asyncio.sleep(SETTLE_S)
+        assert kept.settled == [(0, SETTLE_S), (0, 2 * SETTLE_S)]
+        await asyncio.sleep(IDLE_S)
+        assert len(kept.settled) == 2, "nothing was answered since"
+        assert [number for number, _ in kept.recorded] == [0]
 
     kept(test)
 
