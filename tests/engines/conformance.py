@@ -24,6 +24,7 @@ from rollart_flow.models.policy import Policy
 from rollart_flow.models.tokenizer import tokenizer_files
 from rollart_flow.models.version_zero import materialize
 from rollart_flow.types import Chunk, FinishReason, Generation, GenerationRequest, Sampling
+from rollart_flow.types.token_ids import TokenIds
 
 CONTEXT = 160
 VOCABULARY = 105
@@ -105,7 +106,7 @@ def prompt(seed: int, tokens: int) -> tuple[int, ...]:
 
 
 def ask(
-    name: str, prompt_ids: tuple[int, ...], sampling: Sampling | None = None
+    name: str, prompt_ids: Sequence[int], sampling: Sampling | None = None
 ) -> GenerationRequest:
     """A request; eight tokens unless told otherwise."""
     return GenerationRequest(name, prompt_ids, sampling or Sampling(max_tokens=8))
@@ -235,6 +236,15 @@ class EngineConformance(ABC):
 
         self.serve(folders, scenario)
 
+    def test_a_prompt_in_a_buffer_is_that_of_a_tuple(self, folders: tuple[Path, Path]) -> None:
+        async def scenario(engine: Engine) -> None:
+            greedy = Sampling(temperature=0.0, max_tokens=8)
+            one = await generate(engine, ask("tuple", prompt(1, 20), greedy))
+            other = await generate(engine, ask("buffer", TokenIds.of(prompt(1, 20)), greedy))
+            assert one.token_ids == other.token_ids
+
+        self.serve(folders, scenario)
+
     def test_many_requests_of_unequal_lengths(
         self, folders: tuple[Path, Path], reference: Reference
     ) -> None:
@@ -300,12 +310,13 @@ class EngineConformance(ABC):
             (prompt(5, CONTEXT + 1), Sampling()),
             ((), Sampling()),
             ((3, VOCABULARY), Sampling()),
+            (TokenIds.of((3, VOCABULARY)), Sampling()),
             ((3,), Sampling(allowed_token_ids=(VOCABULARY,))),
         ],
-        ids=["too long", "empty", "unknown id", "unknown allowed id"],
+        ids=["too long", "empty", "unknown id", "unknown id in a buffer", "unknown allowed id"],
     )
     def test_what_cannot_be_served_is_refused(
-        self, folders: tuple[Path, Path], prompt_ids: tuple[int, ...], sampling: Sampling
+        self, folders: tuple[Path, Path], prompt_ids: Sequence[int], sampling: Sampling
     ) -> None:
         async def scenario(engine: Engine) -> None:
             with pytest.raises(RequestRefusedError, match="'bad'"):

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import time
+import weakref
 from collections.abc import Awaitable, Callable
+from unittest.mock import patch
 
 import pytest
 
@@ -13,7 +15,7 @@ from rollart_flow.gateway.core.calls import (
     ModelCall,
     Refusal,
 )
-from rollart_flow.gateway.server.app import GatewayApp
+from rollart_flow.gateway.server.app import PARSED_IN_LOOP_BYTES, GatewayApp
 from rollart_flow.gateway.server.counters import GatewayCounters
 from rollart_flow.gateway.server.keys import KeyRing
 from rollart_flow.gateway.server.streaming import HEARTBEAT_S, OPENING_S
@@ -268,5 +270,33 @@ def test_models_and_signs_of_life() -> None:
         stranger = AsgiRequest("/v1/models", None, "stranger", "GET")
         await stranger.run(served.app)
         assert stranger.status == 401
+
+    served(test)
+
+
+def test_a_history_is_read_once_and_gone_when_the_key_is_closed() -> None:
+    """A request is read in the event loop if what is new in it is short."""
+
+    async def test(served: Served) -> None:
+        app = GatewayApp(served.keys, served.counters, model="policy")
+        messages = [{"role": "user", "content": "x" * (2 * PARSED_IN_LOOP_BYTES)}]
+        elsewhere = []
+
+        async def to_thread(read: Callable[..., ModelCall], *given: object) -> ModelCall:
+            elsewhere.append(read)  # virtual time knows no threads
+            return read(*given)
+
+        with patch.object(asyncio, "to_thread", to_thread):
+            for turn in range(3):
+                request = AsgiRequest("/v1/chat/completions", {"messages": messages}, served.key)
+                await request.run(app)
+                assert request.status == 200
+                messages.append({"role": "user", "content": f"and {turn}"})
+                assert len(elsewhere) == 1, "only the first request is long"
+        assert [len(call.messages) for call in served.session.calls] == [1, 2, 3]
+        assert served.session.calls[2].messages[0] is served.session.calls[0].messages[0]
+        known = weakref.ref(served.keys.find(served.key).known)
+        served.keys.close(served.key)
+        assert known() is None
 
     served(test)
