@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 const MOST = 1500; // words of each text, beyond which only the common beginning and end count
 
 function words(text) {
-  return text.match(/\s+|[^\s]+/g) ?? [];
+  return text.match(/\S+\s*|\s+/g) ?? []; // a blank belongs to its word, so that blanks alone are no common part
 }
 
 // Parts of two texts: [kind, text] with kind same, left or right.

@@ -21,7 +21,7 @@ export function show(page) {
       empty: "no event is like this",
       columns: {
         seq: { hidden: true },
-        at: { label: "at (UTC)" },
+        at: { label: "at (UTC)", format: (value) => el("time", { datetime: value }, moment(value)) },
         kind: { format: (value) => mark(value, BAD.includes(value) ? "bad" : "") },
         subject: { format: visible, link: (row) => subject(page, row) },
         policy_version: { label: "version" },

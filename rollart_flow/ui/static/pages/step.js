@@ -61,7 +61,7 @@ function figures(row) {
     ["ratio, mean", number(row.ratio_mean)], ["ratio, largest", number(row.ratio_max)], ["clipped", `${number(100 * row.clip_fraction)} %`],
     ["KL per token", number(row.kl)], ["entropy", number(row.entropy)], ["groups without variance", row.zero_variance_groups],
     ["learning rate", number(row.learning_rate)], ["trajectories", row.trajectories], ["tokens", number(row.tokens)], ["action tokens", number(row.action_tokens)],
-    ["mismatch KL", row.mismatch_kl], ["effective sample size", row.ess], ["critic's loss", row.value_loss],
+    ["mismatch KL", number(row.mismatch_kl)], ["effective sample size", row.ess === null ? null : `${number(100 * row.ess)} % of the tokens`], ["critic's loss", number(row.value_loss)],
     ["ended (UTC)", moment(row.finished_at)], ["fingerprint", el("code", { title: row.fingerprint }, row.fingerprint.slice(0, 12))], ["not trained, since", row.skipped && el("span", { class: "bad" }, row.skipped)],
   ]);
 }

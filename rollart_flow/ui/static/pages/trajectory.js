@@ -47,7 +47,7 @@ export function show(page) {
     page.rows("trajectory.boxes").length ? boxes(page) : null,
     page.rows("trajectory.calls").length ? calls(page) : null,
     fold("turns", "turns as stored", () => page.table("trajectory.turns", { columns: { number: { label: "turn", format: (value) => value + 1, link: (row) => `${page.run(`trajectory/${part(name)}`)}/turn/${row.number + 1}` }, generate_s: { label: "generated in", format: seconds }, step_s: { label: "step took", format: seconds } } })),
-    page.rows("trajectory.events").length ? page.table("trajectory.events", {}) : null,
+    page.rows("trajectory.events").length ? page.table("trajectory.events", { columns: { at: { label: "at (UTC)" }, seq: { hidden: true }, policy_version: { label: "version" } } }) : null,
   ];
 }
 
@@ -117,7 +117,7 @@ function change(page, head) {
 function boxes(page) {
   const time = { format: (value) => (value ? moment(value).slice(11) : "-") };
   return page.table("trajectory.boxes", { columns: {
-    killed_by: { label: "killed by", format: (value) => (value ? mark(value, "bad") : "-") }, leaked: { label: "leaked processes", format: (value) => (value ? mark(value, "warn") : "0") },
+    sandbox_id: { label: "box" }, peak_memory_mb: { label: "peak memory [MiB]" }, killed_by: { label: "killed by", format: (value) => (value ? mark(value, "bad") : "-") }, leaked: { label: "leaked processes", format: (value) => (value ? mark(value, "warn") : "0") },
     exec_s: { label: "commands took", format: seconds }, wait_s: { label: "waited for", format: seconds }, created_at: time, ready_at: time, leased_at: time, ended_at: time,
   } });
 }
