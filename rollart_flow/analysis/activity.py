@@ -189,6 +189,8 @@ class ActivityReader:
         ended = _Ended(row["committed_at"], row["turns"], row["tokens"] or 0, int(first))
         self._recent.append(ended)
         self._newest = row["committed_at"]
+        if self._engine_state == "starting":
+            self._engine_state = "generating"
         self._committed += first
         if not first:
             return

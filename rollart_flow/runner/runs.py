@@ -139,14 +139,17 @@ def drive(
 
 
 @contextmanager
-def _claimed(uri: str, info: RunInfo, tenure: Tenure, recorded: RunInfo) -> Iterator[None]:
+def _claimed(
+    uri: str, info: RunInfo, tenure: Tenure, recorded: RunInfo | None = None
+) -> Iterator[None]:
     """Claim a run while this process prepares to resume it, until the run's writer takes over.
 
     Args:
         uri: address of the run.
         info: information of the run from now on.
         tenure: the right of this process to drive the run.
-        recorded: information of the run so far, which stands again if no writer takes over.
+        recorded: information of the run so far, if that differs; it stands again if no writer takes
+            over.
     """
     claimed = replace(
         info,
@@ -161,7 +164,7 @@ def _claimed(uri: str, info: RunInfo, tenure: Tenure, recorded: RunInfo) -> Iter
         yield
     except BaseException:
         if read_info(uri) == claimed:
-            write_info(uri, replace(recorded, term=tenure.term))  # no writer was opened
+            write_info(uri, replace(recorded or info, term=tenure.term))  # no writer was opened
         raise
 
 
