@@ -34,7 +34,7 @@ def test_it_opens_the_two_newest_runs_of_the_store(names: Mapping[str, Any]) -> 
 
 def test_it_names_the_settings_that_differ(names: Mapping[str, Any]) -> None:
     found = set(names["differing"]["setting"])
-    assert {"nodes.buffer.alpha", "parent.step"} <= found
+    assert {"nodes.buffer.alpha", "forked from"} <= found
     assert "seed" not in found
 
 
