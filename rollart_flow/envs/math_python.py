@@ -36,7 +36,7 @@ from rollart_flow.validation import check_count, check_number
 
 if TYPE_CHECKING:
     from rollart_flow.sandbox.base import SandboxSpec
-    from rollart_flow.sandbox.boxes import Box
+    from rollart_flow.sandbox.box import Box
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 

@@ -17,7 +17,8 @@ from rollart_flow.sandbox.base import SandboxSpec
 from rollart_flow.types.suspicions import SuspicionKind
 
 if TYPE_CHECKING:
-    from rollart_flow.sandbox.boxes import Box, Boxes
+    from rollart_flow.sandbox.box import Box
+    from rollart_flow.sandbox.boxes import Boxes
 
 
 @dataclass(frozen=True, slots=True)

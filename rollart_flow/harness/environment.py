@@ -31,7 +31,7 @@ from rollart_flow.text import one_line
 from rollart_flow.types import Split, Task
 
 if TYPE_CHECKING:
-    from rollart_flow.sandbox.boxes import Box
+    from rollart_flow.sandbox.box import Box
 
 PORT = 8127
 """Port of the gateway on the loopback of each box, which no other box shares."""

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 
 from rollart_flow.errors import SandboxError
 from rollart_flow.sandbox.base import SandboxSnapshot, SandboxSpec
-from rollart_flow.sandbox.boxes import Box
+from rollart_flow.sandbox.box import Box
 from rollart_flow.sandbox.registry import create_sandbox
 
 T = TypeVar("T")

@@ -34,7 +34,8 @@ from rollart_flow.sandbox.base import (
     SandboxSnapshot,
     SandboxSpec,
 )
-from rollart_flow.sandbox.boxes import Box, Boxes
+from rollart_flow.sandbox.box import Box
+from rollart_flow.sandbox.boxes import Boxes
 
 T = TypeVar("T")
 Message = Mapping[str, Any]

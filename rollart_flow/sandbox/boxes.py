@@ -6,68 +6,16 @@ what a pool starts ahead of time.
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from rollart_flow.sandbox.base import Sandbox, SandboxSnapshot, SandboxSpec
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from rollart_flow.sandbox.base import SandboxSnapshot, SandboxSpec
+from rollart_flow.sandbox.blocking import BlockingSandbox
+from rollart_flow.sandbox.box import Box
 
 VARIANT_VARIABLE = "ROLLART_SANDBOX"
 """Environment variable with the variant of the boxes that processes make themselves."""
 DEFAULT_VARIANT = "bubblewrap"
-
-
-class BoxWait(Protocol):
-    """Runs a coroutine of a box to its end."""
-
-    def __call__(self, call: Coroutine[Any, Any, T], /) -> T:
-        """Return the result of the coroutine, or raise its error."""
-
-
-def waiting(
-    method: Callable[Concatenate[Sandbox, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate["Box", P], T]:
-    """Return the form of a method of `Sandbox` that waits, with its parameters and its help."""
-    name = method.__name__
-
-    @wraps(method)
-    def call(box: "Box", /, *args: P.args, **named: P.kwargs) -> T:
-        found: T = box._wait(getattr(box._box, name)(*args, **named))
-        return found
-
-    return call
-
-
-class Box:
-    """A box whose methods wait; they are those of `Sandbox`, with the same errors.
-
-    Args:
-        box: the box.
-        wait: runs its coroutines.
-    """
-
-    def __init__(self, box: Sandbox, wait: BoxWait) -> None:
-        self._box = box
-        self._wait = wait
-
-    @property
-    def alive(self) -> bool:
-        """Whether the box can be used, as far as its last call saw."""
-        return self._box.alive
-
-    exec = waiting(Sandbox.exec)
-    read = waiting(Sandbox.read)
-    write = waiting(Sandbox.write)
-    upload = waiting(Sandbox.upload)
-    download = waiting(Sandbox.download)
-    snapshot = waiting(Sandbox.snapshot)
-    processes = waiting(Sandbox.processes)
-    kill_all = waiting(Sandbox.kill_all)
-    close = waiting(Sandbox.close)
 
 
 class Boxes(ABC):
@@ -124,8 +72,6 @@ class LocalBoxes(Boxes):
         self, spec: SandboxSpec | None = None, *, snapshot: SandboxSnapshot | None = None
     ) -> Box:
         """Start a box; see `Boxes.open`."""
-        from rollart_flow.sandbox.blocking import BlockingSandbox
-
         self._end([box for box in self._opened if not box.alive])
         box = BlockingSandbox(spec, variant=self._variant, snapshot=snapshot)
         self._opened.append(box)

@@ -14,7 +14,8 @@ from rollart_flow.envs.math_problems import generated_problem
 from rollart_flow.envs.math_python import MathWithPythonEnvironment, stated_number
 from rollart_flow.errors import SandboxError, SettingsError
 from rollart_flow.sandbox.base import SandboxSnapshot, SandboxSpec
-from rollart_flow.sandbox.boxes import Box, Boxes
+from rollart_flow.sandbox.box import Box
+from rollart_flow.sandbox.boxes import Boxes
 from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.types import Action, Split, ToolCall
 from tests.envs.families import check_solutions, check_split

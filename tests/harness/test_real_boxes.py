@@ -14,7 +14,7 @@ from rollart_flow.envs.workspace import NO_EQUIPMENT, AttemptEnd, Equipment, Wor
 from rollart_flow.gateway.server.gateway_server import GatewayServer
 from rollart_flow.harness.environment import AgentDomain, AgentEnvironment
 from rollart_flow.sandbox.base import SandboxLimits, SandboxSpec
-from rollart_flow.sandbox.boxes import Box
+from rollart_flow.sandbox.box import Box
 from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.types import Split, Task
 from tests.harness.clients import TASK, delivered, dialect, workplace

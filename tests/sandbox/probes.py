@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from rollart_flow.envs import Domain, Environment
 from rollart_flow.envs.base import Info
 from rollart_flow.sandbox.base import SandboxLimits, SandboxSnapshot, SandboxSpec
-from rollart_flow.sandbox.boxes import Box
+from rollart_flow.sandbox.box import Box
 from rollart_flow.types import Split, Task
 
 SMALL = SandboxSpec(limits=SandboxLimits(memory_mb=64, disk_mb=8, processes=16))

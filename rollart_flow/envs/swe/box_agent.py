@@ -20,7 +20,7 @@ from rollart_flow.types.branching import StepObservation
 from rollart_flow.types.messages import system, user
 
 if TYPE_CHECKING:
-    from rollart_flow.sandbox.boxes import Box
+    from rollart_flow.sandbox.box import Box
 
 SYSTEM_PROMPT = (
     "You are a software engineer. Solve the task by changing files in the current folder. Call a "

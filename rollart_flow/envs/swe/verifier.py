@@ -20,7 +20,8 @@ from rollart_flow.errors import EnvironmentFailedError, SandboxFileError
 from rollart_flow.sandbox.base import KilledBy, SandboxLimits, SandboxSnapshot, SandboxSpec
 
 if TYPE_CHECKING:
-    from rollart_flow.sandbox.boxes import Box, Boxes
+    from rollart_flow.sandbox.box import Box
+    from rollart_flow.sandbox.boxes import Boxes
 
 WORKDIR = "/work"
 _RESULTS_BYTES = 64 << 20

@@ -20,7 +20,7 @@ from rollart_flow.rewards.code.cases import ProgramTest, Tests, UnitTest
 from rollart_flow.rewards.code.judge_program import BROKEN, PASSED
 from rollart_flow.rewards.code.wire import encode
 from rollart_flow.sandbox.base import CommandResult, KilledBy
-from rollart_flow.sandbox.boxes import Box
+from rollart_flow.sandbox.box import Box
 from rollart_flow.text import one_line
 from rollart_flow.types.verdicts import Verdict
 

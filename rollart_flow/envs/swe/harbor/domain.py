@@ -37,7 +37,8 @@ from rollart_flow.types.verdicts import Judgement, TaskDigests
 from rollart_flow.validation import check_count, check_number
 
 if TYPE_CHECKING:
-    from rollart_flow.sandbox.boxes import Box, Boxes
+    from rollart_flow.sandbox.box import Box
+    from rollart_flow.sandbox.boxes import Boxes
 
 
 @dataclass(frozen=True)

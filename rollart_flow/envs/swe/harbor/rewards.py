@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rollart_flow.errors import EnvironmentFailedError, SandboxFileError
-from rollart_flow.sandbox.boxes import Box
+from rollart_flow.sandbox.box import Box
 from rollart_flow.types.verdicts import Verdict, VerdictKind
 
 LOGS = "/logs/verifier"

@@ -24,7 +24,8 @@ from rollart_flow.sandbox.base import KilledBy, SandboxSnapshot, SandboxSpec
 from rollart_flow.sandbox.boxes import closed_on_error
 
 if TYPE_CHECKING:
-    from rollart_flow.sandbox.boxes import Box, Boxes
+    from rollart_flow.sandbox.box import Box
+    from rollart_flow.sandbox.boxes import Boxes
 
 _SHORT_S = 60.0
 _KEPT_LOGS = "/logs/artifacts"

@@ -18,7 +18,7 @@ from rollart_flow.sandbox.boxes import closed_on_error
 from rollart_flow.types.suspicions import SuspicionKind
 
 if TYPE_CHECKING:
-    from rollart_flow.sandbox.boxes import Box
+    from rollart_flow.sandbox.box import Box
 
 HARBOR_VERSION = "harbor/1"
 """Name and version of the environment of task folders."""
