@@ -34,7 +34,7 @@ _MOMENT = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def run() -> Iterator[Record]:
-    """All records; takes about three minutes."""
+    """All records; takes two minutes, most of them to write the runs."""
     for trajectories, goal_s in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
             write_long_run(Path(folder) / "long", trajectories)

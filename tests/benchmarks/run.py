@@ -35,6 +35,7 @@ LIMITS_S: Mapping[str, float] = {
     "simulation": 420.0,
     "streams": 420.0,
     "trl": 600.0,
+    "ui": 420.0,
     "weights": 480.0,
 }
 """Time limits of the benchmarks that need more than `LIMIT_S`."""
