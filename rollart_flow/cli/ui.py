@@ -1,5 +1,6 @@
 """`rollart ui`: runs in a browser, read-only."""
 
+import signal
 import webbrowser
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -77,10 +78,17 @@ def ui(
 
 @contextmanager
 def _demo() -> "Iterator[RunCatalog]":
-    """Write the demonstration run and a fork of it into a folder, which is removed at the end."""
+    """Write the demonstration run and a fork of it into a folder, which is removed at the end.
+
+    SIGTERM ends the block like Ctrl-C; uvicorn sends it again after it has closed.
+    """
     from rollart_flow.ui.catalog import RunCatalog
     from rollart_flow.ui.demo.run import write_demo_run
 
-    with TemporaryDirectory(prefix="rollart-demo-") as folder:
-        write_demo_run(folder, "fork", parent=write_demo_run(folder))
-        yield RunCatalog(store=folder)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with TemporaryDirectory(prefix="rollart-demo-") as folder:
+            write_demo_run(folder, "fork", parent=write_demo_run(folder))
+            yield RunCatalog(store=folder)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -20,7 +20,7 @@ VARIABLE = "ROLLART_TEST_UI_TOKEN"
 
 
 @contextmanager
-def served(*arguments: str) -> Iterator[str]:
+def served(*arguments: str, end: signal.Signals = signal.SIGINT) -> Iterator[str]:
     """The line that `rollart ui` prints; its process has to end well after Ctrl-C."""
     command = [*COMMAND, "ui", *arguments]
     with subprocess.Popen(
@@ -30,7 +30,7 @@ def served(*arguments: str) -> Iterator[str]:
         try:
             yield process.stdout.readline().strip()
         finally:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(end)
             out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "", "")
 
@@ -49,6 +49,19 @@ def test_it_serves_the_runs_of_a_store_until_ctrl_c(tmp_path: Path) -> None:
         assert [run["name"] for run in listed["runs"]] == ["small"]
         with urlopen(url) as page:
             assert page.read() == (STATIC / "index.html").read_bytes()
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_the_demonstration_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: signal.Signals
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with served("--demo", end=end) as url:
+        listed = answer(f"{url}api/runs")
+        assert isinstance(listed, dict)
+        assert {run["name"] for run in listed["runs"]} == {"demo", "fork"}
+        assert len(list(tmp_path.glob("rollart-demo-*"))) == 1
+    assert not list(tmp_path.glob("rollart-demo-*"))
 
 
 def test_beyond_this_machine_the_address_has_a_token(tmp_path: Path) -> None:
