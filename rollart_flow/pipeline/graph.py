@@ -6,16 +6,18 @@ feedback edge from train to rollout: a value that they share, so that the graph 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from rollart_flow.engines.registry import check_images
+from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError, SettingsError
 from rollart_flow.metrics.alarms import Alarms
 from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline.by_domain import check_domains
 from rollart_flow.pipeline.filters import Filter
+from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
 from rollart_flow.pipeline.node import Node
 from rollart_flow.pipeline.producing import Reward, Rollout, Tasks
@@ -110,12 +112,30 @@ class Graph:
                     check_images(self.policy)
                 except SettingsError as error:
                     raise PipelineError(f"{domain.name} shows images, but {error}") from error
+        self._check_pools()
         for node in self.nodes:
             if getattr(node, "policy", self.policy) != self.policy:
                 raise PipelineError(
                     f"{node.name}: its policy differs from that of {self.train.name}; "
                     "give both the same"
                 )
+
+    def _check_pools(self) -> None:
+        agents = [
+            domain.name
+            for node, domains in self._generating()
+            for domain in domains
+            if node.agent_in(domain.name) is not None
+        ]
+        try:
+            self.rollout.sandboxes.check_pools(self.pooled_domains, agents)
+        except SettingsError as error:
+            raise PipelineError(f"{self.rollout.name}: {error}") from error
+
+    def _generating(self) -> Iterator[tuple[GeneratingNode, Sequence[Domain]]]:
+        yield self.rollout, self.tasks.domains
+        if self.evaluate is not None:
+            yield self.evaluate, self.evaluate.domains
 
     def _only(self, kind: type[N]) -> N:
         (node,) = (node for node in self.nodes if isinstance(node, kind))
@@ -149,6 +169,12 @@ class Graph:
     @property
     def evaluate(self) -> Evaluate | None:
         return next((node for node in self.nodes if isinstance(node, Evaluate)), None)
+
+    @property
+    def pooled_domains(self) -> tuple[str, ...]:
+        """Names of the domains of rollout and evaluation whose boxes come from pools."""
+        pooled = [d.name for node, domains in self._generating() for d in node.pooled(domains)]
+        return tuple(dict.fromkeys(pooled))
 
     @property
     def policy(self) -> Policy:

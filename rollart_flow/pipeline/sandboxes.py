@@ -1,7 +1,7 @@
 """Settings of the boxes in which environments run code that a model wrote."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.fields import Count, Name, NotNegative, check_fields, fitted
@@ -57,6 +57,33 @@ class SandboxSettings:
             SettingsError: a domain names no class, or two name different fallbacks for one.
         """
         return declared_stand_ins("sandbox_affinity", self.sandbox_affinity)
+
+    def check_pools(self, pooled: Collection[str], agents: Collection[str]) -> None:
+        """Refuse settings of pools that would have no effect because agents make their own boxes.
+
+        Args:
+            pooled: names of the domains whose boxes come from pools.
+            agents: names of the domains that have an agent.
+
+        Raises:
+            SettingsError: the affinity names a domain that has agents alone, or a setting of pools
+                is set where none of the boxes come from pools.
+        """
+        for name in self.sandbox_affinity:
+            if name in agents and name not in pooled:
+                raise SettingsError(
+                    f"sandbox_affinity names {name!r}, but the boxes of its agent are made on the "
+                    f"node of the rollout process and not by a pool; remove {name!r} from it"
+                )
+        if pooled or not agents:
+            return
+        plain = SandboxSettings()
+        for each in fields(self):  # `sandbox` is the kind of an agent's boxes, too
+            if each.name != "sandbox" and getattr(self, each.name) != getattr(plain, each.name):
+                raise SettingsError(
+                    f"{each.name} is a setting of pools, but no pool makes the boxes of agents; "
+                    "bound them by init_slots, run_slots and judge_slots of Harness"
+                )
 
 
 def declared_stand_ins(

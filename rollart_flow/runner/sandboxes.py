@@ -19,21 +19,12 @@ _RESTARTS = 10
 """How often Ray restarts a pool of boxes; each time only the attempts that hold its boxes fail."""
 
 
-def pooled_domains(pipeline: Pipeline) -> tuple[str, ...]:
-    """Return the names of the domains of rollout and evaluation that open boxes."""
-    rollout, evaluate = pipeline.rollout, pipeline.evaluate
-    domains = list(rollout.pooled(pipeline.tasks.domains))
-    if evaluate is not None:
-        domains += evaluate.pooled(evaluate.domains)
-    return tuple(dict.fromkeys(each.name for each in domains))
-
-
 def place_sandboxes(pipeline: Pipeline, manager: ResourceManager) -> list[Placement]:
     """Place the workers that make boxes, the same number for each requested resource class.
 
     There are none if no domain opens boxes. Those on CPUs go to different nodes if they can.
     """
-    names, settings = pooled_domains(pipeline), pipeline.rollout.sandboxes
+    names, settings = pipeline.pooled_domains, pipeline.rollout.sandboxes
     if not names:
         return []
     placements = manager.place(

@@ -10,7 +10,8 @@ from rollart_flow.envs import FrozenLake, SweSample
 from rollart_flow.errors import PipelineError
 from rollart_flow.pipeline.described import describe_pipeline
 from rollart_flow.pipeline.environments import check_environments
-from rollart_flow.runner.sandboxes import pooled_domains
+from rollart_flow.pipeline.sandboxes import SandboxSettings
+from tests.sandbox.probes import Probe
 
 POLICY = Policy.tiny(max_context=4096)
 ECHO = Harness("command", command=["echo"], wire="chat", variables={"OPENAI_API_KEY": "{key}"})
@@ -80,14 +81,44 @@ def test_plan_and_description_name_the_agent_and_no_pool_makes_its_boxes() -> No
     assert stages["rollout"].settings.endswith("agent command over chat")
     assert stages["evaluate"].settings.endswith("agent bash over chat")
     assert "for boxes" not in stages["rollout"].parallel
-    assert pooled_domains(pipeline) == ()
+    assert pipeline.pooled_domains == ()
     described = describe_pipeline(pipeline)["nodes"]["rollout"]["agent"]
     assert described["variables"] == [["OPENAI_API_KEY", "{key}"]]
-    assert pooled_domains(whole(SweSample())) == ("swe_sample",)
+    assert whole(SweSample()).pooled_domains == ("swe_sample",)
     own = {"swe_sample": {"agent": "bash"}}
     mixed = whole(SweSample(), FrozenLake(), by_domain=own)
     (stage,) = (stage for stage in mixed.plan().stages if stage.kind == "rollout")
     assert stage.settings.endswith("swe_sample: agent bash over chat")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("sandbox_workers", 2),
+        ("max_sandboxes", 3),
+        ("min_sandboxes", 1),
+        ("max_sandbox_failures", 2),
+        ("sandbox_affinity", {"default": "BOXES"}),
+        ("sandbox_affinity", {"swe_sample": "BOXES"}),
+        ("sandboxes", SandboxSettings(max_sandboxes=3)),
+    ],
+)
+def test_settings_of_pools_are_refused_where_agents_make_all_boxes(
+    setting: str, value: Any
+) -> None:
+    with pytest.raises(PipelineError, match=r"rollout: .*(no pool makes|not by a pool)"):
+        whole(SweSample(), agent="bash", **{setting: value})
+    assert whole(SweSample(), **{setting: value}).pooled_domains == ("swe_sample",)
+
+
+def test_an_affinity_of_boxes_names_no_domain_of_an_agent_beside_one_with_pools() -> None:
+    named = {"agent": "bash", "sandbox": "podman"}
+    assert whole(SweSample(), **named).rollout.sandboxes.sandbox == "podman"
+    own = {"swe_sample": {"agent": "bash"}}
+    pooled = whole(SweSample(), Probe(), by_domain=own, max_sandboxes=3)
+    assert pooled.pooled_domains == ("probe",)
+    with pytest.raises(PipelineError, match="sandbox_affinity names 'swe_sample', but"):
+        whole(SweSample(), Probe(), by_domain=own, sandbox_affinity={"swe_sample": "BOXES"})
 
 
 def test_a_program_that_is_not_there_is_found_before_a_run(tmp_path: Any) -> None:

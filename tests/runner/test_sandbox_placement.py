@@ -4,7 +4,7 @@ from rollart_flow import Pipeline, Policy, buffer, evaluate, reward, rollout, ta
 from rollart_flow.algorithms import grpo
 from rollart_flow.envs import Arithmetic
 from rollart_flow.resources import CPU, ResourceManager, ResourcePool
-from rollart_flow.runner.sandboxes import place_sandboxes, pooled_domains
+from rollart_flow.runner.sandboxes import place_sandboxes
 from tests.sandbox.probes import Code, Probe
 
 
@@ -23,7 +23,7 @@ def pipeline(*domains: Probe | Arithmetic, **settings: object) -> Pipeline:
 
 
 def test_domains_of_rollout_and_evaluation_that_open_boxes_have_pools() -> None:
-    assert pooled_domains(pipeline(Arithmetic(), Probe())) == ("probe", "code")
+    assert pipeline(Arithmetic(), Probe()).pooled_domains == ("probe", "code")
     policy = Policy.tiny()
     steps = train(buffer(reward(rollout(tasks(Arithmetic()), policy))), policy, grpo(), steps=1)
     assert place_sandboxes(Pipeline("p", steps), Machine()) == []
