@@ -49,7 +49,7 @@ AGENT_BUGS: Mapping[str, Bug] = {
         "_hang_up",
         _let_it_ask_on,
         ("surplus is cancelled", "too old is aborted"),
-        seeds=range(62, 65),
+        seeds=range(346, 348),
     ),
     "agent-key-open": Bug(AgentManager, "_end_session", _leave_the_key_open, ("sealed sessions",)),
     "agent-unsealed": Bug(CaptureSession, "seal", _wait_for_no_call, ("token fidelity",)),
@@ -61,7 +61,11 @@ AGENT_BUGS: Mapping[str, Bug] = {
     ),
     "agent-keeps-places": Bug(StagePlace, "leave", _stay, ("progress",)),
     "agent-shares-too-much": Bug(
-        Recorder, "settled_tokens", property(len), ("whole episodes",), seeds=range(132, 136)
+        Recorder,
+        "settled_tokens",
+        property(len),
+        ("whole episodes", "token fidelity"),
+        seeds=range(132, 136),
     ),
 }
 """Bugs by name."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from rollart_flow.types import TRAINABLE, WITHHELD, Trajectory
 from rollart_flow.types.exchanges import StoredExchange
 from tests.dst.agent_plans import AgentPlan
-from tests.dst.invariants import Token
+from tests.dst.turn_checks import Token
 
 
 def captured_fault(

@@ -28,6 +28,7 @@ from rollart_flow.operators.sink import BufferSink
 from rollart_flow.types import Chunk, Reason, Sample, Trajectory
 from tests.dst.agent_bugs import AGENT_BUGS
 from tests.dst.bug import Bug
+from tests.dst.dialogue_bugs import DIALOGUE_BUGS
 from tests.dst.process import FaultyCommitter
 from tests.dst.tables import Commit
 
@@ -138,6 +139,7 @@ BUGS: Mapping[str, Bug] = {
     "branch-alone": Bug(BufferSink, "put", _first_branch_only, ("token fidelity",)),
     "evict-in-silence": Bug(SampleBuffer, "evict", _evict_in_silence, ("departures",)),
     **AGENT_BUGS,
+    **DIALOGUE_BUGS,
 }
 """Bugs by name."""
 

@@ -6,11 +6,14 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from rollart_flow.types import Task
+from rollart_flow.types import Observation, Task
+from rollart_flow.types.branching import StepObservation
 from tests.dst.plans import STOP, Faults
 
 DAWN = datetime(2026, 1, 1, tzinfo=UTC)
 """Wall-clock time at which every simulated run begins."""
+Answer = tuple[StepObservation, float, bool, bool, Mapping[str, object]]
+"""What a step returns."""
 _LATEST_S = 4.0
 _STEP_S = 0.2
 
@@ -46,6 +49,9 @@ class FaultyEnvironment:
         step_s: mean time to an answer [s].
     """
 
+    ends = 0.4
+    """Probability that a step ends the episode."""
+
     def __init__(self, chance: Random, faults: Faults, step_s: float = _STEP_S) -> None:
         self._chance = chance
         self._faults = faults
@@ -57,19 +63,22 @@ class FaultyEnvironment:
             None,
         ]
 
-    async def reset(self, seed: int, task: str) -> tuple[str, Mapping[str, object]]:
+    async def reset(self, seed: int, task: str) -> tuple[Observation, Mapping[str, object]]:
         await self._answer()
         return "go", {}
 
-    async def step(self, action: str) -> tuple[str, float, bool, bool, Mapping[str, object]]:
+    async def step(self, action: Any) -> Answer:
         await self._answer()
         chance = self._chance
         if chance.random() < self._faults.environment_nonsense:
-            answer: tuple[str, float, bool, bool, dict[str, object]]
-            answer = chance.choice(self._nonsense)
+            answer: Answer = chance.choice(self._nonsense)
             return answer
-        terminated = chance.random() < 0.4
-        return "next", chance.random(), terminated, chance.random() < 0.1, {"success": terminated}
+        terminated = chance.random() < self.ends
+        reward, truncated = chance.random(), chance.random() < 0.1
+        return self._shown(action), reward, terminated, truncated, {"success": terminated}
+
+    def _shown(self, action: Any) -> StepObservation:
+        return "next"
 
     async def close(self) -> None:
         await self._fail(self._faults.environment_hangs, self._faults.environment_raises)

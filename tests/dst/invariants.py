@@ -1,14 +1,11 @@
 """Invariants of rows and batches, checked on the tables alone; each function returns the faults."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rollart_flow.control.schedule.staleness import Bound, LagBound, StalenessPolicy, StartBound
 from rollart_flow.types import TRAINABLE, AttemptLimits, Batch, Trajectory
 from tests.dst.plans import Plan
-
-Token = tuple[int, float, int]
-"""Token id, logprob, policy version."""
 
 _EPSILON_S = 1e-6
 _PERMISSION_S = 30.0
@@ -39,48 +36,10 @@ def incomplete(branches: Sequence[Trajectory]) -> str | None:
         shared = row.shared_tokens
         if row.token_ids[:shared] != parent.token_ids[:shared] or any(row.action_mask[:shared]):
             return f"the first {shared} tokens of {row.trajectory_id} are not its parent's"
+        if row.messages is not None and not any(row.action_mask):
+            return f"{row.trajectory_id} has no action"
         names[row.trajectory_id] = row
     return None
-
-
-def infidelity(branches: Sequence[Trajectory], sessions: Iterable[list[Token]]) -> str | None:
-    """The difference between an episode's actions and what engines sampled; None if equal.
-
-    Every sampled token is an action in exactly one branch.
-
-    Args:
-        branches: the rows of an episode.
-        sessions: tokens that engines sampled for it, for each run of the attempt.
-    """
-    acted: list[Token] = []
-    for row in branches:
-        found = _actions(row)
-        if isinstance(found, str):
-            return found
-        acted += found
-    sampled = list(sessions)
-    if acted == [] or acted in sampled:
-        return None
-    return f"its actions are {acted}, but engines sampled {sampled}"
-
-
-def _actions(row: Trajectory) -> list[Token] | str:
-    """The action tokens of a row, or what is wrong with its lists."""
-    lists = (row.token_ids, row.logprobs, row.token_versions)
-    if not all(len(each) == len(row.action_mask) for each in lists):
-        return (
-            f"lists of {len(row.action_mask)} and {[len(each) for each in lists]} are not aligned"
-        )
-    tokens = list(zip(*lists, strict=True))
-    acted = [token for token, mask in zip(tokens, row.action_mask, strict=True) if mask]
-    observed = [token for token, mask in zip(tokens, row.action_mask, strict=True) if not mask]
-    if any(logprob != 0.0 or version != -1 for _, logprob, version in observed):
-        return "an observation token has a logprob or a version"
-    versions = [version for _, _, version in acted]
-    ends = (row.policy_version_start, row.policy_version_end)
-    if ends != ((versions[0], versions[-1]) if versions else (None, None)):
-        return f"its versions are {ends}, but its tokens have {versions}"
-    return acted
 
 
 def overtime(row: Trajectory, limits: AttemptLimits, outage_s: float) -> str | None:
@@ -126,8 +85,12 @@ def _too_old(
     bound: Bound, batch: Batch, branches: Sequence[Trajectory], ages: tuple[int, int]
 ) -> str | None:
     row = branches[0]
-    starts = [each.policy_version_start for each in branches]
-    start = min(version for version in starts if version is not None)
+    start = min(
+        version
+        for each in branches
+        for version, mask in zip(each.token_versions, each.action_mask, strict=True)
+        if mask
+    )
     age, lag = batch.policy_version - start, batch.step - 1 - start
     said = f"{row.trajectory_id} has a staleness of {age} and a lag of {lag} versions"
     if (age, lag) != ages:

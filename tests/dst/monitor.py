@@ -12,19 +12,15 @@ from typing import NoReturn
 from rollart_flow.errors import InvariantError
 from rollart_flow.types import Batch, Chunk, Event, EventKind, GenerationRequest, Sample, Trajectory
 from tests.dst.agent_checks import captured_fault, captured_incomplete
+from tests.dst.dialogue_checks import misspoken
+from tests.dst.dialogue_codec import DialogueCodec
 from tests.dst.groups import GroupMonitor
-from tests.dst.invariants import (
-    Token,
-    batch_faults,
-    incomplete,
-    infidelity,
-    overstay,
-    overtime,
-)
+from tests.dst.invariants import batch_faults, incomplete, overstay, overtime
 from tests.dst.log import Log
 from tests.dst.plans import Plan
 from tests.dst.serving import Serving, Worker
 from tests.dst.tables import Commit, Tables, by_episode
+from tests.dst.turn_checks import Token, infidelity
 
 _LOGPROB = 2.0**-20
 _PATIENCE_S = 1.5
@@ -56,6 +52,7 @@ class Monitor:
         self._sessions: defaultdict[str, dict[str, list[Token]]] = defaultdict(dict)
         self._logprobs = 0
         self._acknowledged: dict[str, None] = {}
+        self._codec = None if plan.dialogues is None else DialogueCodec(plan.dialogues)
         self._serving = Serving(self.violated)
         self._groups = GroupMonitor(plan, log, self.violated)
         self._patience_s = _LATE_PATIENCE_S if plan.faults.message_late else _PATIENCE_S
@@ -173,13 +170,19 @@ class Monitor:
         else:
             every = (overtime(row, self._plan.limits, self._outage_s) for row in branches)
             late, wrong = next(filter(None, every), None), incomplete(branches)
-            unfaithful = infidelity(branches, sessions)
+            unfaithful = infidelity(branches, sessions) or self._misspoken(branches)
         if late:
             self.violated("isolation", f"{name}: {late}")
         if wrong:
             self.violated("whole episodes", f"{name}: {wrong}")
         if unfaithful:
             self.violated("token fidelity", f"{name}: {unfaithful}")
+
+    def _misspoken(self, branches: Sequence[Trajectory]) -> str | None:
+        if self._codec is None:
+            return None
+        wrong = (misspoken(row, self._codec) for row in branches)
+        return next(filter(None, wrong), None)
 
     def _check_batch(self, batch: Batch) -> None:
         manifests = self._tables.manifests
@@ -233,4 +236,8 @@ class Monitor:
         for trajectory_id in admitted:
             if trajectory_id not in self._tables.rows:
                 self.violated("one row per attempt", f"{trajectory_id} has none")
+        once = sum(map(len, self._tables.branches.values()))
+        if len(self._tables.trajectories) != once:
+            said = f"{len(self._tables.trajectories)} rows, {once} in the first commits of episodes"
+            self.violated("one row per branch", said)
         self._groups.finished(self._tables, pending)

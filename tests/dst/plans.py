@@ -13,6 +13,7 @@ from rollart_flow.control.schedule.schedules import SCHEDULES, rollart
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import AttemptLimits, Sampling
 from tests.dst.agent_plans import AgentPlan, agent_plan
+from tests.dst.dialogue_plans import DialoguePlan, dialogue_plan
 
 STOP = 0
 """The token that ends an action."""
@@ -122,6 +123,8 @@ class Plan:
     kills: tuple[Kill, ...] = ()
     agents: AgentPlan | None = None
     """Programs that are agents in some domains."""
+    dialogues: DialoguePlan | None = None
+    """Environments of some domains whose attempts branch."""
 
     @property
     def batch_size(self) -> int:
@@ -151,7 +154,7 @@ class Plan:
     def __str__(self) -> str:
         faults = {f.name: getattr(self.faults, f.name) for f in fields(self.faults)}
         shown = [f"{name} {chance:.2g}" for name, chance in faults.items() if chance]
-        shown += [] if self.agents is None else [str(self.agents)]
+        shown += [str(each) for each in (self.agents, self.dialogues) if each is not None]
         shown += [f"{kill.target} at {kill.after_s:.1f} s" for kill in self.kills]
         return (
             f"{self.schedule.name}, {self.steps} steps of {self.groups} x {self.group_size} "
@@ -199,8 +202,11 @@ def plan_of(seed: int) -> Plan:
     faults, kills = _faults(chance), _kills(chance)
     sliding = chance.choice((0, 0, 1, 2))
     agents = None if Barrier.TURNS in plan.schedule.barriers else agent_plan(seed)
+    dialogues = dialogue_plan(seed) if agents is None else None  # those of agents were there first
     sliding = min(sliding, plan.engines - 1)
-    return replace(plan, faults=faults, kills=kills, sliding=sliding, agents=agents)
+    return replace(
+        plan, faults=faults, kills=kills, sliding=sliding, agents=agents, dialogues=dialogues
+    )
 
 
 def _schedule(chance: Random) -> Schedule:

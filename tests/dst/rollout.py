@@ -1,11 +1,12 @@
 """The producer of a simulated run: sources, rollout workers, rewards, commits to the buffer."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
+from rollart_flow.control.environment import AsyncEnvironment
 from rollart_flow.control.inference.worker_pool import Recover
 from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.plane import ControlPlane, InferenceClients, RolloutPlane
@@ -15,6 +16,8 @@ from rollart_flow.errors import UnknownClientError
 from rollart_flow.types import Assignment, Trajectory
 from tests.dst.agent_hosts import HostAgents
 from tests.dst.branching import branched
+from tests.dst.dialogue_codec import DialogueCodec
+from tests.dst.dialogue_environments import DialogueEnvironment
 from tests.dst.engines import HARDWARE, FaultyEngine
 from tests.dst.environments import FaultyEnvironment, LetterCodec, wall
 from tests.dst.network import Address, RemoteAdmission
@@ -114,12 +117,13 @@ class Rollout:
 
     def start_host(self, name: str) -> None:
         """Start another process that runs attempts."""
+        dialogues = self._world.plan.dialogues
         plane = RolloutPlane(
             name,
             InferenceClients(
                 self._engines, hw_affinity={"default": HARDWARE}, recover=self._recover
             ),
-            LetterCodec(),
+            LetterCodec() if dialogues is None else DialogueCodec(dialogues),
             wall,
             self._emit,
             admission=self._admission,
@@ -168,9 +172,13 @@ class Rollout:
         if host.agents is not None and host.agents.at(assignment):
             return await host.agents.run(assignment)
         world = self._world
-        make = partial(FaultyEnvironment, world.chance, world.plan.faults)
-        branches = await host.plane.run(host.plane.manager(assignment, make, world.plan.limits))
-        if world.chance.random() < world.plan.faults.branches:
+        faults, limits, dialogues = world.plan.faults, world.plan.limits, world.plan.dialogues
+        make: Callable[[], AsyncEnvironment] = partial(FaultyEnvironment, world.chance, faults)
+        if dialogues is not None and assignment.task.domain in dialogues.domains:
+            make = partial(DialogueEnvironment, world.chance, faults, dialogues)
+            limits = dialogues.limits(limits)
+        branches = await host.plane.run(host.plane.manager(assignment, make, limits))
+        if world.chance.random() < faults.branches and branches[0].messages is None:
             return branched(branches, world.chance)
         return branches
 

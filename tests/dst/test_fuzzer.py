@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from rollart_flow.errors import SettingsError, WeightStoreAwayError
 from tests.dst import Faults, Kill, Plan, Target, fuzz, plan_of, simulate
 from tests.dst.agent_plans import CHANCES
 from tests.dst.bugs import BUGS, planted
+from tests.dst.dialogue_plans import DIALOGUE_CHANCES
+from tests.dst.world import World
 
 ROOT = Path(__file__).parents[2]
 SEEDS, CHUNK = 1_000, 100
@@ -61,7 +64,27 @@ def test_plans_reach_all_schedules_faults_and_targets() -> None:
     assert {agent.domains for agent in agents} == {("a",), ("b",), ("a", "b")}
     for chance in CHANCES:
         assert sum(getattr(agent, chance) > 0 for agent in agents) > 100
+    dialogues = [plan.dialogues for plan in plans if plan.dialogues is not None]
+    assert {each.domains for each in dialogues} == {("a",), ("b",), ("a", "b")}
+    assert {each.converses for each in dialogues} == {True, False}
+    assert {each.branches_history for each in dialogues} == {True, False}
+    assert len({each.context for each in dialogues}) > 4
+    for chance in DIALOGUE_CHANCES:
+        assert sum(getattr(each, chance) > 0 for each in dialogues) > 150
     assert plan_of(17) == plan_of(17)
+
+
+def test_batches_have_episodes_of_several_branches_whose_turns_are_quoted() -> None:
+    trained: Counter[int] = Counter()
+    quotes = 0
+    for plan in filter(lambda plan: plan.dialogues is not None, map(plan_of, range(40))):
+        world = World(plan)
+        simulate(plan, world)
+        for batch in world.tables.manifests:
+            trained.update(len(world.tables.branches[name]) for name in batch.trajectory_ids)
+        quotes += sum('"tokens":[' in (row.messages or "") for row in world.tables.trajectories)
+    assert sum(count for branches, count in trained.items() if branches > 1) > 20
+    assert quotes > 20
 
 
 def story(seed: int) -> str:
