@@ -5,9 +5,12 @@ error becomes one bounded line, and lone surrogates, which no file can hold, are
 """
 
 import re
+import traceback
 
 ERROR_CHARACTERS = 500
 """Maximum length of an error in a table or an event."""
+_TRACE_CHARACTERS = 10_000
+"""Maximum length of a traceback in a log, and of the message in it."""
 _SURROGATES = range(0xD800, 0xE000)
 _NUMBER = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 
@@ -30,6 +33,16 @@ def one_line(text: object, limit: int = ERROR_CHARACTERS) -> str:
     # No more is split than the line may need: a message may have millions of characters.
     line = storable(" ".join(said[: 4 * limit].split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def trace(error: BaseException) -> str:
+    """Return the traceback of an error, with its causes, as text that a log can hold.
+
+    Of a long one, the beginning is left out: its end says what was raised where.
+    """
+    parts = (part[:_TRACE_CHARACTERS] for part in traceback.format_exception(error))
+    said = storable("".join(parts).rstrip())
+    return said if len(said) <= _TRACE_CHARACTERS else f"…{said[1 - _TRACE_CHARACTERS :]}"
 
 
 class NewTexts:

@@ -31,7 +31,7 @@ from rollart_flow.rows import events_table, from_ipc, to_ipc, trajectories_table
 from rollart_flow.serverless.contract import Answer, decode, encode
 from rollart_flow.simulation import run
 from rollart_flow.store import RunInfo, RunWriter, open_run
-from rollart_flow.text import ERROR_CHARACTERS, one_line, storable
+from rollart_flow.text import ERROR_CHARACTERS, one_line, storable, trace
 from rollart_flow.types import (
     Assignment,
     AttemptLimits,
@@ -187,6 +187,14 @@ def test_a_reset(answer: object) -> None:
     found = attempt(Scripted(answer, ("", 1.0, True, False, {})))
     stored(found)
     assert found.outcome is Outcome.COMPLETED or found.error
+
+
+@CASES
+@given(error=ERRORS)
+def test_a_traceback_in_a_log(error: BaseException) -> None:
+    said = trace(error)
+    assert len(said.encode()) < 50_000
+    assert type(error).__name__ in said or said.startswith("…")
 
 
 @CASES

@@ -27,7 +27,7 @@ from rollart_flow.isolation.child import error_line
 from rollart_flow.isolation.thread import asking
 from rollart_flow.sandbox.box_calls import BoxCalls, CalledBoxes
 from rollart_flow.sandbox.boxes import Boxes
-from rollart_flow.text import NewTexts
+from rollart_flow.text import NewTexts, trace
 from rollart_flow.types import Action, Tool
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class InlineEnvironment:
         except (Exception, SystemExit) as error:  # the user's code ends here
             said = f"{self._name}: {error_line(error)}"
             if _new(said):
-                _log.warning("%s", said, exc_info=error)
+                _log.warning("%s\n%s", said, trace(error))
             raise EnvironmentFailedError(said) from error
 
 

@@ -44,7 +44,7 @@ from rollart_flow.rewards.composition import (
 )
 from rollart_flow.rewards.processes import Deadline, Processes
 from rollart_flow.secret import masked, variables_in
-from rollart_flow.text import NewTexts, one_line
+from rollart_flow.text import NewTexts, one_line, trace
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
 from rollart_flow.types.trajectories import unscored
 from rollart_flow.types.verdicts import Verdict
@@ -127,7 +127,7 @@ class Scorer:
                 return self._none(Reason.REWARD_TIMEOUT, f"no reward within {timeout_s:g} s")
             said = one_line(error) if isinstance(error, RollartError) else error_line(error)
             if _new(said):
-                _log.warning("reward: %s", said, exc_info=error)
+                _log.warning("reward: %s\n%s", said, trace(error))
             return self._none(_reason(error), masked(said))
         if (infinite := infinite_number(score)) is not None:
             return self._none(Reason.REWARD_NOT_FINITE, infinite)
