@@ -1,5 +1,6 @@
 """`rollart replay`: what a run has recorded is computed again, and compared."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rollart_flow.replay import (
         CapturedReplay,
         ExchangesReplay,
+        KeptLogprobs,
         SessionReplay,
         StepReplay,
         TrajectoryReplay,
@@ -37,6 +39,13 @@ def replay(
         bool,
         typer.Option("--harness", help="With --trajectory: run an agent's program again."),
     ] = False,
+    logprobs: Annotated[
+        bool,
+        typer.Option(
+            "--logprobs",
+            help="With --trajectory: compute logprobs alone, and keep them for the ui.",
+        ),
+    ] = False,
     trust: Trust = False,
     store: Store = None,
     as_json: AsJson = False,
@@ -45,6 +54,7 @@ def replay(
 
     The calls of a captured agent are rendered and parsed again, without an engine, and scored again
     with its reward. With --harness its program runs again in a box, and gets what was sampled then.
+    With --logprobs only the logprobs are computed again, and kept in the run's folder.
     """
     from rollart_flow.store import open_run
 
@@ -54,11 +64,15 @@ def replay(
         raise SettingsError("--parser is tried on all calls of a run; add --exchanges")
     if harness and trajectory is None:
         raise SettingsError("--harness runs the program of one attempt; add --trajectory ID")
+    if logprobs and (trajectory is None or harness):
+        raise SettingsError("--logprobs goes with --trajectory ID, and without --harness")
     stored = open_run(run, store=store)
     if exchanges:
         from rollart_flow.replay import replay_exchanges
 
         equal = _show_exchanges(replay_exchanges(stored.uri, parser), as_json)
+    elif trajectory is not None and logprobs:
+        equal = _logprobs(stored, trajectory, trust, as_json)
     elif trajectory is not None:
         equal = _trajectory(stored, trajectory, harness, trust, as_json)
     else:
@@ -93,6 +107,32 @@ def _trajectory(stored: "Run", beginning: str, harness: bool, trust: bool, as_js
     from rollart_flow.replay import replay_trajectory
 
     return _show_trajectory(replay_trajectory(stored.uri, trajectory_id), as_json)
+
+
+def _logprobs(stored: "Run", beginning: str, trust: bool, as_json: bool) -> bool:
+    """Compute the logprobs of a trajectory again, and keep them."""
+    from rollart_flow.cli.transcript import find_trajectory
+
+    trajectory_id = find_trajectory(stored, beginning)
+    check_trusted(stored.uri, trust)
+    from rollart_flow.replay import keep_logprobs
+
+    return _show_kept(keep_logprobs(stored.uri, trajectory_id), as_json)
+
+
+def _show_kept(kept: "KeptLogprobs", as_json: bool) -> bool:
+    equal = kept.divergence is None
+    if as_json:
+        print_json({"equal": equal, **asdict(kept)})
+        return equal
+    said = f"differs: {kept.divergence}"
+    if equal:
+        said = f"{kept.tokens} tokens, largest difference {kept.gap_max:.2g} nats"
+    if kept.step is not None:
+        said += f"; ratio at step {kept.step}: mean {kept.ratio_mean:.4f}, max {kept.ratio_max:.4f}"
+    console().print(f"trajectory {kept.trajectory_id}: {said}", soft_wrap=True)
+    console().print(f"kept in {kept.uri}", soft_wrap=True)
+    return equal
 
 
 def _show_step(replayed: "StepReplay", as_json: bool) -> bool:

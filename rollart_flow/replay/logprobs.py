@@ -83,6 +83,16 @@ def score_again(run: Run, pipeline: Pipeline, trajectory: Trajectory) -> list[Sc
     ]
 
 
+def score_under(run: Run, pipeline: Pipeline, trajectory: Trajectory, version: int) -> list[float]:
+    """Return the logprobs of a trajectory's action tokens in order, all under one version [nats].
+
+    Raises:
+        WeightsError: the version is neither stored any longer nor can it be recomputed.
+        TrainerError: the row cannot be scored, such as one with a token outside the vocabulary.
+    """
+    return _logprobs(run, _weights(run, pipeline, version), trajectory)
+
+
 def _logprobs(run: Run, tensors: Mapping[str, torch.Tensor], trajectory: Trajectory) -> list[float]:
     model = read_config(local_path(policy_uri(run.uri))).build()
     model.load_stored({name: tensor.float() for name, tensor in tensors.items()})

@@ -9,6 +9,8 @@
                    adapter/         the LoRA adapter that it is evaluated with, if there is one
                    logs/            what its processes printed and logged (`store.logs`)
                    images/          images that environments showed, <SHA-256>.png, if there are any
+                   replays/         logprobs that `rollart replay --logprobs` computed
+                                    (`store.replays`), if somebody asked for them
             admissions/             the Delta table of checks of tasks (`store.admissions`)
 
 A run needs nothing outside its folder, so the folder can be copied or moved.
@@ -65,6 +67,11 @@ def adapter_uri(run: str) -> str:
 def images_uri(run: str) -> str:
     """Address of the folder of the images that environments showed."""
     return files.join(run, "images")
+
+
+def replays_uri(run: str) -> str:
+    """Address of the folder of the logprobs that replays computed again."""
+    return files.join(run, "replays")
 
 
 def pipeline_uri(run: str) -> str:

@@ -145,8 +145,14 @@ TOKENS = View(
     parameters=_ID,
     rows=400,
 )
+REPLAYED = View(
+    "trajectory.replayed",
+    "Logprobs of a replay",
+    function=chain.replayed,
+    parameters=_ID,
+)
 
 VIEWS = (
-    HEAD, STORY, TRAINED, MESSAGES, SPANS, TOKENS, TURNS, BRANCHES, CALLS, BOXES, VERDICTS, EVENTS,
-    NEIGHBOURS,
+    HEAD, STORY, TRAINED, MESSAGES, SPANS, TOKENS, REPLAYED, TURNS, BRANCHES, CALLS, BOXES,
+    VERDICTS, EVENTS, NEIGHBOURS,
 )  # fmt: skip

@@ -122,6 +122,24 @@ def test_keys_go_from_token_to_token_and_each_says_what_is_stored(browser: Brows
     browser.wait(lambda: "version 0" in browser.texts(".controls .token"))
 
 
+def test_logprobs_of_a_replay_are_shown_and_colour_the_tokens(browser: Browser) -> None:
+    browser.open(f"/run/demo/trajectory/{REPAIR}")
+    assert "step 3 started" in browser.one("[data-view='trajectory.replayed'] p").text
+    browser.one("#token-metric").send_keys("ratio")
+    browser.wait(lambda: "over 1.1" in browser.texts(".controls .token"))
+    assert {"up", "t0", "down"} <= {
+        kind
+        for each in browser.all(".strip .token")
+        for kind in str(each.get_attribute("class")).split()
+    }
+    said = str(browser.all(".strip .token.up")[0].get_attribute("aria-label"))
+    assert all(word in said for word in ("trainer's logprob -", "ratio 1.", "difference "))
+    browser.shoot("ratio")
+    browser.open("/run/demo/trajectory/g00000005-00")
+    assert browser.texts("#token-metric option") == ["logprob", "advantage", "version", "mask"]
+    assert browser.all("[data-view='trajectory.replayed']") == []
+
+
 def test_hostile_text_is_shown_as_text(browser: Browser) -> None:
     for path in (f"/run/demo/trajectory/{ODD}", "/run/demo/group/g00000005", "/run/demo/events"):
         browser.open(path)
@@ -168,7 +186,8 @@ def test_command_lines_are_shown_for_a_shell(browser: Browser, demo_run: Run) ->
     lines = browser.texts(".commands code")
     quoted = "'g00000005-01'\"'\"'%2F<b>'"
     assert lines[0] == f"rollart replay {demo_run.uri} --trajectory {quoted}"
-    assert lines[2].startswith(f"rollart fork {demo_run.uri} --step 1")
+    assert lines[1] == f"{lines[0]} --logprobs"
+    assert lines[3].startswith(f"rollart fork {demo_run.uri} --step 1")
     assert browser.all("main form") == []
 
 

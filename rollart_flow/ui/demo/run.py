@@ -20,6 +20,7 @@ from rollart_flow.store.encoding import Rows
 from rollart_flow.store.images import ImageFolder
 from rollart_flow.store.info import Parent
 from rollart_flow.store.layout import policy_uri, write_pipeline
+from rollart_flow.store.replays import write_replayed
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Split, Trajectory
 from rollart_flow.types.events import TRAINABLE, WITHHELD
 from rollart_flow.ui.demo import tables
@@ -41,6 +42,8 @@ from rollart_flow.ui.demo.texts import WORDS
 
 STEPS = 6
 FORKED_AT = 4
+REPLAYED_STEP = 3
+"""Step whose first attempt at a repair has logprobs of a replay."""
 _PIPELINE = '"""The pipeline of the demonstration run, which never ran."""\n'
 
 
@@ -115,6 +118,10 @@ class _DemoRun:
         manifest = tables.batch_rows(step, members)
         events = [*tables.step_events(step, [*members, *lost]), *departures(step, lost)]
         self._commit(formed_s(step), {"batches": manifest, "events": events_table(events)})
+        if step == REPLAYED_STEP:
+            first = next(each for each in members if each.domain == "repair")
+            kept = tables.replayed_logprobs(step, first)
+            write_replayed(self.writer.uri, first.trajectory_id, kept)
         ended: dict[str, Rows] = {
             "steps": tables.step_table(step, members, manifest),
             "weights": tables.weights_table(step),

@@ -8,9 +8,11 @@ from hashlib import sha256
 from statistics import fmean, pstdev
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 
 from rollart_flow.schema import to_table
+from rollart_flow.store.replays import LOGPROBS_SCHEMA
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Trajectory
 from rollart_flow.ui.demo.attempts import BEGAN, STEP_S, TRAIN_S, at, domains_of, formed_s
 
@@ -45,6 +47,16 @@ def batch_rows(step: int, members: Sequence[Trajectory]) -> pa.Table:
             }
         )  # fmt: skip
     return to_table("batches", rows)
+
+
+def replayed_logprobs(step: int, member: Trajectory) -> pl.DataFrame:
+    """Return logprobs of a trajectory as a replay would keep them: near the engine's."""
+    rows = [
+        (at, logprob + 1e-5 * (at % 7 - 3), step, step - 1, logprob + 0.06 * (at % 7 - 3))
+        for at, (logprob, acts) in enumerate(zip(member.logprobs, member.action_mask, strict=True))
+        if acts
+    ]
+    return pl.DataFrame(rows, schema=LOGPROBS_SCHEMA, orient="row")
 
 
 def step_table(step: int, members: Sequence[Trajectory], manifest: pa.Table) -> pa.Table:

@@ -8,9 +8,12 @@ import { visible } from "./texts.js";
 
 const NAME = "trajectory.tokens";
 const METRICS = ["logprob", "advantage", "version", "mask"];
+const REPLAYED = ["trainer logprob", "ratio", "difference"]; // if a replay was kept
 const LEGENDS = {
   logprob: [["likely", "t0"], ["over 50 %", "t1"], ["over 20 %", "t2"], ["over 5 %", "t3"], ["less", "t4"]],
   advantage: [["positive", "up"], ["none", "t0"], ["negative", "down"]],
+  ratio: [["over 1.1", "up"], ["about 1", "t0"], ["under 0.9", "down"]],
+  difference: [["under 0.001 nats", "t0"], ["under 0.01", "t1"], ["under 0.1", "t2"], ["under 1", "t3"], ["more", "t4"]],
   mask: [["trained on", "up"], ["sampled, not trained on", "t3"]],
 };
 let metric = "logprob";
@@ -23,20 +26,28 @@ export function strip(page, head) {
   const fill = () => {
     const rows = page.rows(NAME), versions = [...new Set(rows.map((row) => row.version).filter((each) => each !== null))].sort((a, b) => a - b);
     place.replaceChildren(...rows.map((row, index) => token(row, index, versions)));
-    const kinds = LEGENDS[metric] ?? versions.map((version, index) => [`version ${version}`, `v${index % 8}`]);
+    const kinds = LEGENDS[metric === "trainer logprob" ? "logprob" : metric] ?? versions.map((version, index) => [`version ${version}`, `v${index % 8}`]);
     legend.replaceChildren(...kinds.flatMap(([label, kind]) => [el("span", { class: `token ${kind}` }, label), " "]), el("span", { class: "token seen" }, "observed"));
     more.replaceChildren(...[pager(page, fill, NAME, "tokens"), turns(page, fill)].filter(Boolean));
   };
   place.addEventListener("focusin", (event) => tell(page, event.target, detail));
   place.addEventListener("mouseover", (event) => tell(page, event.target, detail));
   place.addEventListener("keydown", move);
-  const select = el("select", { id: "token-metric", onchange: (event) => ((metric = event.target.value), fill()) }, METRICS.map((each) => el("option", { value: each, selected: each === metric }, each)));
+  const [kept] = page.rows("trajectory.replayed");
+  const metrics = kept ? [...METRICS, ...REPLAYED] : METRICS;
+  if (!metrics.includes(metric)) metric = "logprob";
+  const select = el("select", { id: "token-metric", onchange: (event) => ((metric = event.target.value), fill()) }, metrics.map((each) => el("option", { value: each, selected: each === metric }, each)));
   fill();
   return panel(page, NAME, [
     el("div", { class: "controls" }, el("label", {}, "colour by ", select), legend),
     place, detail, more,
-    head.action_tokens > 0 && el("p", { class: "dim" }, "The trainer's logprobs and its ratios of single tokens are in no table; ", el("code", {}, "rollart replay ... --trajectory"), " computes the logprobs again. The mean and largest ratio of the step are above."),
+    kept ? told(page, kept) : head.action_tokens > 0 && el("p", { class: "dim" }, "The trainer's logprobs and its ratios of single tokens are in no table; the command above with ", el("code", {}, "--logprobs"), " computes and keeps them."),
   ]);
+}
+
+function told(page, kept) {
+  const ratio = kept.step === null ? "" : ` Under version ${kept.trained_version}, from which step ${kept.step} started, the mean ratio is ${number(kept.ratio_mean)} and the largest ${number(kept.ratio_max)}.`;
+  return panel(page, "trajectory.replayed", el("p", {}, `A replay computed the logprobs of ${number(kept.tokens)} tokens again, in float32: under the version of each token they differ from the engine's by at most ${number(kept.difference_max)} nats.${ratio}`));
 }
 
 function token(row, index, versions) {
@@ -49,13 +60,27 @@ function kind(row, versions) {
   if (metric === "version") return `v${versions.indexOf(row.version) % 8}`;
   if (metric === "mask") return row.trained ? "up" : "t3";
   if (metric === "advantage") return row.advantage > 0 ? "up" : row.advantage < 0 ? "down" : "t0";
-  const chance = Math.exp(row.logprob);
+  const value = { ratio: row.ratio, difference: row.difference, "trainer logprob": trainer(row) }[metric];
+  if (value === null) return "";
+  if (metric === "ratio") return value > 1.1 ? "up" : value < 0.9 ? "down" : "t0";
+  if (metric === "difference") return `t${[0.001, 0.01, 0.1, 1].filter((bound) => Math.abs(value) >= bound).length}`;
+  const chance = Math.exp(value ?? row.logprob);
   return `t${[0.9, 0.5, 0.2, 0.05].filter((bound) => chance < bound).length}`;
+}
+
+function trainer(row) {
+  return row.trained_logprob ?? row.replayed_logprob; // no step trained on a row without the former
+}
+
+function again(row) {
+  if (row.replayed_logprob === null) return [];
+  const under = row.ratio === null ? [] : [`ratio ${number(row.ratio)}`];
+  return [`trainer's logprob ${number(trainer(row))}`, ...under, `difference ${number(row.difference)} under version ${row.version}`];
 }
 
 function label(row) {
   const parts = [`token ${row.position}`, JSON.stringify(visible(row.text)), `id ${row.token_id}`, `turn ${row.turn + 1}`];
-  if (row.sampled) parts.push(`logprob ${number(row.logprob)} (${number(100 * Math.exp(row.logprob))} %)`, `policy version ${row.version}`, row.trained ? "trained on" : "masked", row.advantage === null ? "no advantage stored" : `advantage ${number(row.advantage)}`);
+  if (row.sampled) parts.push(`logprob ${number(row.logprob)} (${number(100 * Math.exp(row.logprob))} %)`, `policy version ${row.version}`, row.trained ? "trained on" : "masked", row.advantage === null ? "no advantage stored" : `advantage ${number(row.advantage)}`, ...again(row));
   else parts.push("observed, mask false");
   return parts.join(", ");
 }

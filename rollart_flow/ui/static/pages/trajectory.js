@@ -77,6 +77,7 @@ function lines(page, head, trained) {
   const run = page.data.about.handle, before = trained.length ? trained[0].step - 1 : null;
   return [
     ["run it again and compare every token", ["rollart", "replay", run, "--trajectory", head.trajectory_id]],
+    head.action_tokens > 0 && ["compute the trainer's logprobs, and keep them for this page", ["rollart", "replay", run, "--trajectory", head.trajectory_id, "--logprobs"]],
     ["read it in a terminal", ["rollart", "show", run, "--trajectory", head.trajectory_id]],
     before !== null && ["start a run from before it was trained on", ["rollart", "fork", run, "--step", before, "PIPELINE.py"]],
   ].filter(Boolean);
