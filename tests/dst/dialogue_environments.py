@@ -14,8 +14,8 @@ from tests.dst.plans import Faults
 ADD = Tool("add", "Add a letter.", {"type": "object", "properties": {"a": {"type": "string"}}})
 """Tool of environments that converse."""
 _FIRST = (system("s"), user("go"))
-_TRIES = (-1, -1, -1, -2, 0)
-"""Turns that are tried again; some branches have no turn -2."""
+_TRIES = (-1, -1, 0)
+"""Turns that are tried again."""
 
 
 class DialogueEnvironment(FaultyEnvironment):
@@ -27,7 +27,8 @@ class DialogueEnvironment(FaultyEnvironment):
         plan: what it does.
     """
 
-    ends = 0.15
+    ends = 0.25
+    """Each turn may fail, so that groups without replacements need short episodes."""
 
     def __init__(self, chance: Random, faults: Faults, plan: DialoguePlan) -> None:
         super().__init__(chance, faults)

@@ -58,7 +58,7 @@ def dialogue_plan(seed: int) -> DialoguePlan | None:
     domains = chance.choice((("a",), ("b",), ("a", "b")))
     if chance.random() < 0.5:
         return None
-    most = {"sub_agents": 0.4, "retries": 0.4, "breaches": 0.04}
+    most = {"sub_agents": 0.4, "retries": 0.4, "breaches": 0.02}
     drawn = {
         name: chance.uniform(0.0, most[name]) for name in DIALOGUE_CHANCES if chance.random() < 0.7
     }
