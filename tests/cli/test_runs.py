@@ -85,10 +85,10 @@ def test_show_prints_the_figures_and_what_to_try_next() -> None:
 def test_the_commands_to_try_next_work() -> None:
     shown = rollart("show", "small").out
     commands = [shlex.split(line) for line in shown.splitlines() if line.startswith("  rollart ")]
-    assert [command[1] for command in commands] == ["query", "show", "replay"]
+    assert [command[1] for command in commands] == ["query", "show", "replay", "ui"]
     for command in commands[:2]:
         assert rollart(*command[1:]).code == 0
-    assert commands[2][2:] == ["small", "--step", str(STEPS)]
+    assert [command[2:] for command in commands[2:]] == [["small", "--step", str(STEPS)], ["small"]]
 
 
 def test_a_run_elsewhere_is_named_by_its_address(

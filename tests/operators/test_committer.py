@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event as ThreadEvent
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,8 +25,8 @@ NEVER_S = 3600.0
 class Watched(RunWriter):
     """A real writer that counts its commits and can be made to wait or to fail."""
 
-    def __init__(self, uri: str, info: RunInfo) -> None:
-        super().__init__(uri, info)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self.sizes: list[int] = []
         self.error: Exception | None = None
         self.entered = ThreadEvent()

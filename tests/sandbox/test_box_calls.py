@@ -176,8 +176,8 @@ def test_a_timeout_in_the_middle_of_a_call_ends_the_process_and_the_call() -> No
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (RuntimeError("boom"), "SandboxError: the sandbox failed: RuntimeError: boom"),
-        (KeyError("x"), "SandboxError: the sandbox failed: KeyError: 'x'"),
+        (RuntimeError("boom"), "ProbeEnvironment.reset: the sandbox failed: RuntimeError: boom"),
+        (KeyError("x"), "ProbeEnvironment.reset: the sandbox failed: KeyError: 'x'"),
     ],
 )
 def test_an_error_that_nobody_expects_is_one_of_the_sandbox(error: Exception, said: str) -> None:

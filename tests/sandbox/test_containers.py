@@ -290,7 +290,7 @@ def test_a_program_that_ignores_limits_makes_no_boxes(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     careless = ContainerVariant(Client("careless", limit), "x")
-    assert careless.problem().startswith("careless does not bound the memory of its boxes; for a ")
+    assert careless.problem().startswith("careless does not bound the memory of its boxes; ")
 
 
 @pytest.mark.parametrize(
