@@ -8,13 +8,16 @@ import pytest
 
 from rollart_flow.errors import StoreError, WeightsError
 from rollart_flow.replay import keep_logprobs
+from rollart_flow.replay.logprobs import score_under
+from rollart_flow.replay.stored_attempts import read_attempt
+from rollart_flow.runner.retrain import stored_pipeline
 from rollart_flow.store import Run
 from rollart_flow.store.replays import read_replayed, replayed_uri
 from rollart_flow.types import Split
 from rollart_flow.views.trajectory import REPLAYED, TOKENS
 from rollart_flow.views.view import Page, ViewReader
 from tests.cli.shell import refused, rollart
-from tests.copies import copied, nothing
+from tests.copies import changing, copied, nothing
 
 ALL = Page(rows=10_000)
 
@@ -60,6 +63,34 @@ def test_ratios_of_a_whole_batch_have_the_recorded_maximum(
     largest = [keep_logprobs(run.uri, name).ratio_max or math.nan for name in batch]
     recorded = run.steps.filter(pl.col("step") == step).collect()["ratio_max"].item()
     assert max(largest) == pytest.approx(recorded, rel=1e-4)
+
+
+def test_each_token_of_a_chain_of_two_versions_is_scored_under_its_own(
+    finished_run: Run, tmp_path: Path
+) -> None:
+    name, step = trained_later(finished_run)
+    pipeline = stored_pipeline(finished_run)
+    _, trajectory = read_attempt(finished_run, name)
+    old, new = (
+        score_under(finished_run, pipeline, trajectory, version) for version in (0, step - 1)
+    )
+    assert old != new
+    half = len(trajectory.token_ids) // 2
+    versions = [
+        version if version < 0 else 0 if at < half else step - 1
+        for at, version in enumerate(trajectory.token_versions)
+    ]
+    change = changing("trajectory_id", name, token_versions=versions)
+    run = copied(finished_run, tmp_path / "copy", {"trajectories": change})
+    keep_logprobs(run.uri, name)
+    acts = tokens(run, name).filter("trained")
+    assert acts["version"].n_unique() == 2
+    own = [
+        before if version == 0 else after
+        for version, before, after in zip(acts["version"], old, new, strict=True)
+    ]
+    assert acts["replayed_logprob"].to_list() == pytest.approx(own)
+    assert acts["trained_logprob"].to_list() == pytest.approx(new)
 
 
 def test_a_moment_before_the_step_has_no_ratio(finished_run: Run, tmp_path: Path) -> None:

@@ -41,11 +41,13 @@ export function strip(page, head) {
   return panel(page, NAME, [
     el("div", { class: "controls" }, el("label", {}, "colour by ", select), legend),
     place, detail, more,
-    kept ? told(page, kept) : head.action_tokens > 0 && el("p", { class: "dim" }, "The trainer's logprobs and its ratios of single tokens are in no table; the command above with ", el("code", {}, "--logprobs"), " computes and keeps them."),
+    !kept && head.action_tokens > 0 && el("p", { class: "dim" }, "The trainer's logprobs and its ratios of single tokens are in no table; the command above with ", el("code", {}, "--logprobs"), " computes and keeps them."),
   ]);
 }
 
-function told(page, kept) {
+export function replayed(page) {
+  const [kept] = page.rows("trajectory.replayed");
+  if (!kept) return null;
   const ratio = kept.step === null ? "" : ` Under version ${kept.trained_version}, from which step ${kept.step} started, the mean ratio is ${number(kept.ratio_mean)} and the largest ${number(kept.ratio_max)}.`;
   return panel(page, "trajectory.replayed", el("p", {}, `A replay computed the logprobs of ${number(kept.tokens)} tokens again, in float32: under the version of each token they differ from the engine's by at most ${number(kept.difference_max)} nats.${ratio}`));
 }

@@ -9,7 +9,7 @@ import { moment, number, seconds } from "../format.js";
 import { figure, lanes } from "../lanes.js";
 import { messages, turnLink } from "../messages.js";
 import { longText, visible } from "../texts.js";
-import { strip } from "../tokens.js";
+import { replayed, strip } from "../tokens.js";
 
 const part = encodeURIComponent;
 const TOKENS = "trajectory.tokens";
@@ -42,6 +42,7 @@ export function show(page) {
     time(page),
     messages(page),
     strip(page, head),
+    replayed(page),
     branches(page),
     judged(page, head),
     page.rows("trajectory.boxes").length ? boxes(page) : null,
