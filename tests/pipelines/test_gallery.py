@@ -13,7 +13,7 @@ import pytest
 
 from rollart_flow import runner
 from rollart_flow.pipeline import load_pipeline
-from rollart_flow.replay import replay_captured
+from rollart_flow.replay import keep_logprobs, replay_captured
 from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.store import Run, open_run
 from rollart_flow.types import EventKind, Reason, Split
@@ -118,11 +118,16 @@ def test_a_long_talk_goes_on_in_branches_and_is_trained_with_all_of_them(folder:
     text = (GALLERY / "long_talk.py").read_text()
     start, end = text.index("class StoreroomEnvironment"), text.index("policy = ")
     assert len(text[start:end].splitlines()) <= 50
-    rows = trained(ran("long_talk", folder, **{"policy.warm_start": "0"}))
+    run = ran("long_talk", folder, **{"policy.warm_start": "0"})
+    rows = trained(run)
     assert set(rows["outcome"]) == {"completed"}
     assert rows.filter(pl.col("shared_tokens") > 20).height, "a chain that was cut"
     agents = rows.filter(pl.col("messages").str.contains("Say yes or no."))
     assert agents.height >= rows["episode_id"].n_unique()
+    branch = rows.filter(pl.col("shared_tokens") > 20).row(0, named=True)
+    kept = keep_logprobs(run.uri, branch["trajectory_id"])
+    assert (kept.divergence, kept.tokens) == (None, sum(branch["action_mask"]))
+    assert kept.step is not None
 
 
 def test_repairs_of_a_package_are_judged_test_by_test(
@@ -160,6 +165,8 @@ def test_a_program_repairs_a_package_and_its_calls_are_trained(
     replayed = replay_captured(run.uri, rows["trajectory_id"][0])
     assert replayed.divergence is None
     assert replayed.scored_tokens == rows["action_mask"][0].sum()
+    kept = keep_logprobs(run.uri, rows["trajectory_id"][0])
+    assert (kept.divergence, kept.tokens) == (None, replayed.scored_tokens)
 
 
 def test_four_families_of_tasks_run_together(
