@@ -14,7 +14,7 @@ from typing import Any
 
 from rollart_flow.control.rollout.interrupts import AttemptResult
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer
-from rollart_flow.gateway.core.session import CaptureLimits
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.stored import with_exchanges
 from rollart_flow.simulation import run
 from rollart_flow.types import Message, Outcome, Role, Trajectory

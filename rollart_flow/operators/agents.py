@@ -14,8 +14,8 @@ from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.process import WarmProcesses
 from rollart_flow.gateway.core.agent_manager import AgentManager, AgentStages, StageLimits
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import CallKind
-from rollart_flow.gateway.core.session import CaptureLimits
 from rollart_flow.gateway.server.gateway_server import GatewayServer
 from rollart_flow.harness.checks import check_agent
 from rollart_flow.harness.environment import AgentDomain

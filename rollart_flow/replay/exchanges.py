@@ -16,7 +16,8 @@ from typing import Any
 from rollart_flow.control.environment import ChatCodec
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer
-from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
+from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.replay.stored_calls import StoredClient
 from rollart_flow.replay.stored_engine import (
     StoredEngine,

@@ -12,7 +12,8 @@ from statistics import median
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.gateway.core.calls import ModelCall
-from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
+from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.types import (
     Assignment,
     AttemptLimits,

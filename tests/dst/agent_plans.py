@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from rollart_flow.gateway.core.agent_manager import StageLimits
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import CallKind
-from rollart_flow.gateway.core.session import CaptureLimits
 
 MOST_ROUNDS = 3
 """Most times that the program of one attempt is run."""

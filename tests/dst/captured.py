@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import CallKind
 from rollart_flow.gateway.core.rows import Rows
-from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
+from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.simulation import run
 from rollart_flow.types import AttemptLimits
 from tests.dst.captured_checks import (

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from rollart_flow.control.rollout.interrupts import AttemptResult
 from rollart_flow.errors import RollartError
 from rollart_flow.gateway.core.calls import answer_json
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import Exchange
 from rollart_flow.gateway.core.rows import Rows
-from rollart_flow.gateway.core.session import CaptureLimits
 from rollart_flow.types import Assignment, GenerationRequest, Outcome, Reason, Trajectory
 from tests.dst.agent_checks import captured_incomplete
 from tests.dst.captured_clients import Answered

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import Exchange
-from rollart_flow.gateway.core.session import CaptureLimits
 from rollart_flow.gateway.server.gateway_server import GatewayServer
 from rollart_flow.harness.profile import Launch, LaunchSite
 from rollart_flow.harness.registry import AGENTS

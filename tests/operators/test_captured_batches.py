@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from rollart_flow.algorithms import grpo
-from rollart_flow.gateway.core.session import CaptureLimits
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.stored import with_exchanges
 from rollart_flow.operators.batch_columns import prepare
 from rollart_flow.rows import samples, trajectories_table

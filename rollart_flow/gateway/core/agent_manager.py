@@ -23,7 +23,8 @@ from rollart_flow.control.rollout.dispatch import FifoSemaphore, StagePlace
 from rollart_flow.control.rollout.interrupts import AttemptResult
 from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.gateway.core.agent_ending import ProgramEnd, ending_of, said_by
-from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
+from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.gateway.core.stored import with_exchanges
 from rollart_flow.types import Assignment, AttemptLimits, Outcome, Trajectory
 

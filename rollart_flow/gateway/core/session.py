@@ -8,7 +8,6 @@ accepted is recorded, whatever its client does.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from rollart_flow.control.environment import ChatCodec
 from rollart_flow.control.inference.llm_proxy import FirstToken, LLMProxy
@@ -17,9 +16,10 @@ from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
 from rollart_flow.gateway.core.answers import Minted, answer_of, control_answer
 from rollart_flow.gateway.core.call_ids import mint_answer_id
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, ModelCall, Refusal
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.classify import CallTraits, classify, traits_of
 from rollart_flow.gateway.core.describing import describe_outcome, describe_request, exchange_of
-from rollart_flow.gateway.core.exchange import CallKind, Exchange
+from rollart_flow.gateway.core.exchange import Exchange
 from rollart_flow.gateway.core.forest import CapturedTurn, Forest
 from rollart_flow.gateway.core.prompts import BudgetSpentError, PlacedCall, PromptBuilder
 from rollart_flow.gateway.core.recording import compare, record
@@ -37,28 +37,6 @@ from rollart_flow.types import (
 
 BUDGET_TEXT = "The budget of this task is used up. Stop here."
 """Answer to calls beyond the limits of a session."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureLimits:
-    """Limits and choices of one session."""
-
-    max_calls: int = 200
-    """Calls after which the gateway ends the agent's turn itself, with a text of its own."""
-    max_tokens: int = 1_000_000
-    """Sampled tokens after which the gateway ends the agent's turn itself."""
-    max_under_way: int = 32
-    """Calls that may be under way at once."""
-    repeats_lost: bool = False
-    """Whether the client repeats a request only where its answer was lost, so that it gets the same
-    answer once even if it ends its connection after each one."""
-    per_request: bool = False
-    """Whether each call is a trajectory of its own; otherwise calls that go on from one another
-    are one (Polar's prefix merging)."""
-    trained: frozenset[CallKind] = frozenset(
-        {CallKind.MAIN, CallKind.SUB_AGENT, CallKind.COMPACTION}
-    )
-    """Kinds of calls whose tokens are trained on."""
 
 
 class CaptureSession:

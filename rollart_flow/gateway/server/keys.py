@@ -15,7 +15,7 @@ from rollart_flow.control.loop.bounded_dict import BoundedDict
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, ModelCall, Refusal
 from rollart_flow.gateway.core.exchange import Exchange
 from rollart_flow.gateway.server.requests import LONGEST_BODY_BYTES, SESSION_BYTES, BodyBudget
-from rollart_flow.gateway.wires.bodies import KnownBodies
+from rollart_flow.gateway.wires.known_bodies import KnownBodies
 
 _KEY_BYTES = 32
 _PREFIX_BYTES = 8

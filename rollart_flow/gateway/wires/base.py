@@ -17,8 +17,9 @@ from rollart_flow.gateway.core.calls import (
     ModelCall,
     Refusal,
 )
-from rollart_flow.gateway.wires.bodies import BodyReader, KnownBodies
+from rollart_flow.gateway.wires.bodies import BodyReader
 from rollart_flow.gateway.wires.events import json_bytes
+from rollart_flow.gateway.wires.known_bodies import KnownBodies
 from rollart_flow.gateway.wires.reading import refuse
 from rollart_flow.text import one_line
 
@@ -91,7 +92,8 @@ class ProviderWire(ABC):
         """
         if known is None:
             return BodyReader(body)
-        return known.reader(self.name, self.history, body)
+        start = known.found(self.name, self.history, body)
+        return BodyReader(body, wire=self.name, history=self.history, bodies=known, start=start)
 
     def parse(self, target: str, headers: Mapping[str, str], body: bytes | BodyReader) -> ModelCall:
         """Return the call that a request is, also a request to count.

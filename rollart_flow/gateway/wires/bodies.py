@@ -14,139 +14,30 @@ any way is read again as a whole.
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from rollart_flow.gateway.wires.conversation import ConversationBuilder, HistoryPlace
+from rollart_flow.gateway.wires.known_bodies import (
+    MARKS,
+    HistoryMark,
+    KnownBodies,
+    KnownBody,
+    KnownStart,
+    places,
+)
 from rollart_flow.gateway.wires.reading import Fields, decode_body, refuse
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
 
 H = TypeVar("H", bound=ConversationBuilder)
 
-KEPT_BODIES = 8
-"""Most bodies that a session keeps: conversations that it interleaves, such as sub-agents."""
-KEPT_BYTES = 32 << 20
-"""Most bytes of the bodies that a session keeps."""
-_MARKS = 16
-"""Last elements of a history before which a later body may change it without being read anew."""
-_PLACES = 4
-"""Most places of a body at which its history is looked for."""
 _COMMA = re.compile(rb"[ \t\n\r]*,[ \t\n\r]*")
 _SIGN = f"known elements {secrets.token_hex(16)}"
 """Text that stands for known elements; no client knows it."""
 _SIGN_JSON = f'"{_SIGN}"'.encode()
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryMark:
-    """The end of an element of a history, from which a later body may go on."""
-
-    count: int
-    """Number of elements up to here."""
-    place: HistoryPlace
-    """What the wire had read up to here."""
-    digest: "_Hash"
-    """State of the digest of the body up to here."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownBody:
-    """A body that was read."""
-
-    wire: str
-    path: str
-    body: bytes
-    start: int
-    """Index of the first byte of the first element."""
-    ends: Sequence[int]
-    """Lengths from there to the end of each element."""
-    history: ConversationBuilder
-    marks: Sequence[HistoryMark]
-    """Marks of the last elements."""
-
-    def common(self, body: bytes, place: int) -> int:
-        """Return how many first elements another body has at a place, byte by byte."""
-        known, ends = memoryview(self.body)[self.start :], self.ends
-        if body.startswith(known[: ends[-1]], place):
-            return len(ends)
-        low, high = 0, len(ends) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            begin = ends[low - 1] if low else 0
-            if body.startswith(known[begin : ends[middle - 1]], place + begin):
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
-
-@dataclass(frozen=True, slots=True)
-class KnownStart:
-    """The known elements with which the history of a body begins."""
-
-    known: KnownBody
-    mark: HistoryMark
-    place: int
-    """Index in the body of the first byte of the first element."""
-
-    @property
-    def end(self) -> int:
-        """Index in the body after the known elements."""
-        return self.place + self.known.ends[self.mark.count - 1]
-
-
-class KnownBodies:
-    """The last bodies of one session; to be used by several threads at once."""
-
-    def __init__(self) -> None:
-        self._bodies: tuple[KnownBody, ...] = ()
-        """The latest first; replaced as a whole."""
-
-    def __len__(self) -> int:
-        """Number of bodies."""
-        return len(self._bodies)
-
-    def reader(self, wire: str, history: str, body: bytes) -> "BodyReader":
-        """Return the reader of a new body, without what the session has read.
-
-        Args:
-            wire: name of the wire.
-            history: name of the field that has the history; empty if the wire names none.
-            body: the body.
-        """
-        return BodyReader(body, wire=wire, history=history, bodies=self, start=self._found(
-            wire, history, body
-        ))  # fmt: skip
-
-    def add(self, new: KnownBody) -> None:
-        """Keep a body in place of the one that it goes on from, and of the oldest ones."""
-        room = KEPT_BYTES - len(new.body)
-        if room < 0:
-            return
-        kept = [new]
-        for each in self._bodies:
-            if len(kept) < KEPT_BODIES and len(each.body) <= room and not _goes_on(new, each):
-                kept.append(each)
-                room -= len(each.body)
-        self._bodies = tuple(kept)
-
-    def _found(self, wire: str, history: str, body: bytes) -> KnownStart | None:
-        """Return the known body with which a new one has the most elements in common."""
-        bodies = [each for each in self._bodies if each.wire == wire]
-        for place in _places(history, body) if bodies else ():
-            found = [(each.common(body, place), each) for each in bodies]
-            count, known = max(found, key=lambda each: each[0])
-            mark = next((each for each in reversed(known.marks) if each.count <= count), None)
-            if mark is not None:
-                return KnownStart(known, mark, place)
-        return None
 
 
 class BodyReader:
@@ -226,10 +117,10 @@ class BodyReader:
             with fields.element(name, count - 1, value, dropped) as element:
                 step(element, history)
             history.drop(dropped)
-            if count > known + len(items) - _MARKS:
+            if count > known + len(items) - MARKS:
                 marks.append((count, history.place()))
         if items and not fields.place:
-            self._read = history, marks[-_MARKS:]
+            self._read = history, marks[-MARKS:]
         return history
 
     def digest(self, path: str) -> str:
@@ -251,7 +142,7 @@ class BodyReader:
                 state.update(view[at:end])
                 marks.append(HistoryMark(count, place, state.copy()))
                 at = end
-            self._keep(path, ends, marks[-_MARKS:])
+            self._keep(path, ends, marks[-MARKS:])
         state.update(view[at:])
         return state.hexdigest()
 
@@ -279,8 +170,8 @@ class BodyReader:
             elements: Any = _decoder(self._name).decode(self._text)
         except msgspec.MsgspecError:
             return None
-        places = [start.place] if start is not None else _places(self._name, self.body)
-        for place in places:
+        begins = [start.place] if start is not None else places(self._name, self.body)
+        for place in begins:
             found = _walked(self._text, place, elements.history)
             if found and start is None:
                 return place, found
@@ -289,31 +180,6 @@ class BodyReader:
                 moved = before[-1] - found[0]
                 return place, [*before, *(each + moved for each in found[1:])]
         return None
-
-
-def _goes_on(new: KnownBody, old: KnownBody) -> bool:
-    """Return whether a body makes an older one useless: it has all but its last elements."""
-    if old.wire != new.wire:
-        return False
-    common, count = new.common(old.body, old.start), len(old.ends)
-    return common > count // 2 and common > count - _MARKS
-
-
-def _places(name: str, body: bytes) -> Iterator[int]:
-    """Yield the places at which the history of a body may begin: those of its first element."""
-    if name:
-        pattern, at = _pattern(name), 0
-        for _ in range(_PLACES):
-            found = pattern.search(body, at)
-            if found is None:
-                return
-            at = found.end()
-            yield at
-
-
-@cache
-def _pattern(name: str) -> "re.Pattern[bytes]":
-    return re.compile(rb'"%s"[ \t\n\r]*:[ \t\n\r]*\[[ \t\n\r]*' % re.escape(name.encode()))
 
 
 @cache

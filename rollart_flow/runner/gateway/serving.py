@@ -11,7 +11,8 @@ from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.engines.in_thread import ThreadInference
 from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.errors import SettingsError
-from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
+from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.gateway.core.tool_support import refusal_of_tools
 from rollart_flow.gateway.server.gateway_server import GatewayServer
 from rollart_flow.models.policy import Policy

@@ -11,8 +11,9 @@ from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.rollout.interrupts import AttemptResult
 from rollart_flow.errors import RequestRefusedError
 from rollart_flow.gateway.core.calls import ModelAnswer, ModelCall
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import Exchange
-from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
+from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.models.tokenizer import tiny_tokenizer_files
 from rollart_flow.types import (

@@ -18,7 +18,8 @@ from rollart_flow.control.rollout.dispatch import FREE, Dispatch
 from rollart_flow.control.schedule.declarations import GroupPlacement
 from rollart_flow.gateway.core.agent_manager import AgentManager, AgentStages, StageLimits
 from rollart_flow.gateway.core.calls import CallRefusedError, Refusal
-from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
+from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.types import AttemptLimits, Outcome, Reason, Trajectory
 from tests.gateway.core.rig import ADDED, ASSIGNMENT, CODEC, Client, Script, ScriptedEngine, called
 

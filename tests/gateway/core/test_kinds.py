@@ -2,8 +2,8 @@
 
 import pytest
 
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import CallKind
-from rollart_flow.gateway.core.session import CaptureLimits
 from rollart_flow.types import Reason, Trajectory
 from rollart_flow.types.messages import system, user
 from tests.gateway.core.rig import ADD, ADDED, Client, Rig, ScriptedEngine

@@ -6,8 +6,9 @@ import json
 import pytest
 
 from rollart_flow.gateway.core.calls import AnswerEnd, CallRefusedError, Refusal
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.describing import UNPLACED_CHARS
-from rollart_flow.gateway.core.session import BUDGET_TEXT, CaptureLimits
+from rollart_flow.gateway.core.session import BUDGET_TEXT
 from rollart_flow.types import AttemptLimits, Reason
 from rollart_flow.types.messages import user
 from tests.gateway.core.rig import ADD, ADDED, FIRST, Client, Rig, Script, ScriptedEngine, called

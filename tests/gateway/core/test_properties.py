@@ -5,8 +5,8 @@ import random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import CallKind
-from rollart_flow.gateway.core.session import CaptureLimits
 from rollart_flow.simulation import run
 from tests.dst.captured import CapturePlan, simulate_session
 from tests.dst.log import Log

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, Refusal
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import Evidence
-from rollart_flow.gateway.core.session import CaptureLimits
 from rollart_flow.types import Outcome, Reason
 from rollart_flow.types.messages import user
 from tests.gateway.core.rig import ADDED, FIRST, Client, Rig, Script, ScriptedEngine

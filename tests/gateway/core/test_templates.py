@@ -9,7 +9,8 @@ import pytest
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.rollout.interrupts import AttemptResult
 from rollart_flow.gateway.core.calls import ModelCall
-from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
+from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.models.chat.settings import BRANCH, ChatSettings
 from rollart_flow.types import (

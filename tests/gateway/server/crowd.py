@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.gateway.core.session import CaptureLimits, CaptureSession
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
+from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.gateway.server.gateway_server import GatewayServer
 from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.models.policy import WORDS

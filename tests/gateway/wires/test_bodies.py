@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelCall, Refusal
-from rollart_flow.gateway.wires import bodies as module
-from rollart_flow.gateway.wires.bodies import KnownBodies
+from rollart_flow.gateway.wires import known_bodies as module
+from rollart_flow.gateway.wires.known_bodies import KnownBodies
 from rollart_flow.gateway.wires.registry import WIRES
 from tests.gateway.wires.test_hostile_requests import NAMES, REQUESTS, changed, places, values
 
