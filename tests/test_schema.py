@@ -19,6 +19,7 @@ from rollart_flow.schema import (
     stored_schema,
     to_table,
 )
+from rollart_flow.types.events import EventKind
 from tests.builders import batch_row
 
 FOLDER = Path(schema.__file__).parent.parent / "schemas"
@@ -54,6 +55,13 @@ def test_every_column_says_what_it_is(table: str) -> None:
         assert comment.endswith("."), field["name"]
         if field["nullable"]:
             assert "null" in comment, f"{field['name']}: when is it null?"
+
+
+def test_the_contract_of_events_lists_every_kind() -> None:
+    declared = json.loads((FOLDER / "events.json").read_text())
+    (kind,) = (each for each in declared["fields"] if each["name"] == "kind")
+    listed = kind["metadata"]["comment"].removeprefix("What happened: ").rstrip(".")
+    assert listed.split(", ") == [each.value for each in EventKind]
 
 
 @pytest.mark.parametrize("table", TABLES)

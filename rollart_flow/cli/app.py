@@ -56,6 +56,10 @@ _WRONG_USE = (
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Typer's own error for wrong options and arguments, which it does not export by name."""
 
+_TYPERS_OPTIONS = frozenset({"install_completion", "show_completion"})
+"""Options of Typer that do what the command `completion` does; without them (`add_completion`)
+Typer would answer no shell that asks what completes a line."""
+
 app = typer.Typer(
     name="rollart",
     help="Agentic reinforcement learning as a dataflow: run pipelines and read stored runs.",
@@ -174,7 +178,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        code = typer.main.get_command(app).main(
+        command = typer.main.get_command(app)
+        command.params = [each for each in command.params if each.name not in _TYPERS_OPTIONS]
+        code = command.main(
             None if arguments is None else list(arguments), "rollart", standalone_mode=False
         )
         sys.stdout.flush()

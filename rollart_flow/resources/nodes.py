@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+import warnings
 from typing import NoReturn
 
 from rollart_flow.errors import EngineError
@@ -34,7 +35,11 @@ def restarted() -> bool:
     if ray is None or not ray.is_initialized():
         return False
     context = ray.get_runtime_context()
-    return context.get_actor_id() is not None and bool(context.was_current_actor_reconstructed)
+    if context.get_actor_id() is None:
+        return False
+    with warnings.catch_warnings():  # Ray itself reads a property there that it deprecates
+        warnings.filterwarnings("ignore", "(?s).*get_actor_id", DeprecationWarning)
+        return bool(context.was_current_actor_reconstructed)
 
 
 def end_actor() -> NoReturn:

@@ -60,5 +60,9 @@ def test_each_script_names_its_protocol(shell: str) -> None:
     assert f"_ROLLART_COMPLETE=complete_{shell}" in rollart("completion", shell).out
 
 
+def test_completion_has_one_way() -> None:
+    assert "-completion" not in rollart("--help").out
+
+
 def test_another_shell_is_refused() -> None:
     assert "tcsh" in refused(rollart("completion", "tcsh"))

@@ -82,11 +82,11 @@ def classify(calls: Sequence[CallTraits]) -> dict[int, CallKind]:
 
     The first conversation with tools is the main one, or the first of all if none has tools. Calls
     that go on from others are of their kind. A later conversation is the main one too if it has the
-    same opening, shows its answers, or begins with a summary of it; that of a sub-agent is the
-    sub-agent's. One of another session of the client is a sub-agent's. A call without tools among
-    others with tools is a side call, and so is a lone call of a session without tools; any other
-    conversation is a sub-agent's. A call that nothing goes on from is a compaction if a later
-    conversation begins with its answer.
+    same opening or one that goes on from it, shows its answers, or begins with a summary of it;
+    that of a sub-agent is the sub-agent's. One of another session of the client is a sub-agent's. A
+    call without tools among others with tools is a side call, and so is a lone call of a session
+    without tools; any other conversation is a sub-agent's. A call that nothing goes on from is a
+    compaction if a later conversation begins with its answer.
 
     Args:
         calls: the calls in the order of their arrival.
@@ -145,7 +145,7 @@ class _Session:
             return self.kind_after(self._summaries[call.number], kinds)
         if call.lineage and main.lineage and call.lineage != main.lineage:
             return CallKind.SUB_AGENT
-        if call.opening == main.opening:
+        if _opens_with(call.opening, main.opening):
             return CallKind.MAIN
         if call.parent in kinds:
             return self.kind_after(call.parent, kinds)
@@ -168,6 +168,14 @@ def _begins_with(root: CallTraits, call: CallTraits, parts: Sequence[str]) -> bo
     if any(part in root.begins for part in parts):
         return True
     return call.parent is not None and any(part in root.shows for part in parts)
+
+
+def _opens_with(opening: str, main: str) -> bool:
+    """Return whether an opening is the main one, or the main one and further messages.
+
+    A client that drops an answer that it cannot parse tells what was wrong right after the opening.
+    """
+    return opening == main or (bool(main) and opening.startswith(main + "\n"))
 
 
 def _asks_summary(call: CallTraits) -> bool:

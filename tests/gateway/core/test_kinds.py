@@ -47,6 +47,27 @@ async def test_calls_are_told_apart_by_what_they_say_and_what_comes_of_them() ->
     assert [len(row.turns) for row in rows] == [1, 3, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("openings", "kind"),
+    [
+        (("task?", "Your answer has no command."), CallKind.MAIN),
+        (("task? Or not?",), CallKind.SUB_AGENT),
+        (("find it", "task?"), CallKind.SUB_AGENT),
+    ],
+)
+async def test_an_opening_that_starts_with_the_main_one_is_of_the_main_conversation(
+    openings: tuple[str, ...], kind: CallKind
+) -> None:
+    """A client that drops an answer which it cannot parse says so right after the opening."""
+    rig = Rig(ScriptedEngine("no command", "3", "3"))
+    for texts in (("task?",), openings):
+        messages = (system("You help."), *map(user, texts))
+        client = Client(rig.session.answer, messages, tools=(ADD,))
+        await client.turn()
+    await rig.trajectories()
+    assert [each.kind for each in rig.exchanges] == [CallKind.MAIN, kind]
+
+
 async def test_a_kind_that_is_not_trained_is_a_row_of_its_own() -> None:
     rig, rows = await harness(CaptureLimits(trained=frozenset({CallKind.MAIN})))
     assert [row.reason for row in rows] == [
