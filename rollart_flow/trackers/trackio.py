@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rollart_flow.metrics.figures import flat
+from rollart_flow.metrics.overview import overview_text
 from rollart_flow.registry import Requirement
 from rollart_flow.trackers.base import TrackedRun, Tracker, TrackerSink
 
@@ -37,7 +38,7 @@ class TrackioSink(TrackerSink):
         from trackio.sqlite_storage import SQLiteStorage
 
         self._tracker, self._run, self._store = tracker, run, SQLiteStorage
-        self._config: dict[str, Any] | None = dict(run.settings)
+        self._config: dict[str, Any] | None = {**run.settings, "overview": overview_text()}
 
     def write(self, record: "RunRecord") -> None:
         """Write every figure and the samples in one transaction."""
