@@ -9,7 +9,16 @@ from tests.docs.pages import pages
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [*pages(), "ARCHITECTURE.md", "CHANGELOG.md"]
-GENERATED = ("site/", "runs/", "weights/v", "checkpoints/0", "policy/", "tables/", "images/")
+GENERATED = (
+    "site/",
+    "runs/",
+    "weights/v",
+    "checkpoints/0",
+    "policy/",
+    "tables/",
+    "images/",
+    "replays/",
+)
 """Folders that commands make."""
 TASKS = ("environment/", "tests/", "solution/", "steps/", "/logs/")
 """Paths of a task folder, and of the box that it runs in."""

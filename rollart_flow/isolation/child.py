@@ -35,17 +35,22 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 TRACEBACKS = "ROLLART_CHILD_TRACEBACKS"
 """Variable that lets this process print the traceback of an error besides answering with a line."""
+_LONGEST = 2000
+"""Characters of an error's line."""
 _AWAITED = (signal.SIGTERM, signal.SIGCHLD)
 
 
 def error_line(error: BaseException) -> str:
-    """Return the end of an error's traceback, its type and message, as one line.
+    """Return the end of an error's traceback, its type and message, as one bounded line.
 
     The message of an error of this library is complete without its type.
     """
     if type(error).__module__ == "rollart_flow.errors":
-        return " ".join(str(error).split())
-    return " ".join("".join(traceback.format_exception_only(error)).split())
+        said = str(error)
+    else:
+        said = "".join(traceback.format_exception_only(error))
+    line = " ".join(said[: 4 * _LONGEST].split())
+    return line[:_LONGEST].encode(errors="replace").decode()
 
 
 class _Parent:

@@ -135,8 +135,12 @@ def test_code_that_empties_the_tests_of_one_file_does_not_get_a_copy_to_its_end(
 
 
 def test_code_that_empties_all_tests_makes_planted_tests_pass() -> None:
-    run = ran(FAULT + EMPTIES_ALL, (FAILS, RANGE))
-    assert "a planted test has passed, not as it must have failed" in run.forged
+    """Which of them run after the code was loaded depends on their random order."""
+    signs = {
+        "a planted test has passed, not as it must have failed",
+        "a copy of a test that must fail has passed",
+    }
+    assert signs & {*ran(FAULT + EMPTIES_ALL, (FAILS, RANGE)).forged}
 
 
 def test_code_that_searches_the_memory_is_noted() -> None:
