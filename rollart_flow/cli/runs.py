@@ -8,24 +8,26 @@ from rich.text import Text
 
 from rollart_flow.cli.arguments import AsJson, RunName, Store
 from rollart_flow.cli.output import console, grid, print_json
+from rollart_flow.errors import SchemaError, StoreError
 
 if TYPE_CHECKING:
     from rollart_flow.analysis.redteam import RedTeamReport, Suspect
 
+_DAMAGED = "damaged"
+"""Status of a run that cannot be read."""
 _NUMBERS = "step version reward"
 """Columns of a report with numbers, aligned to the right."""
 
 
 def runs(store: Store = None, as_json: AsJson = False) -> None:
-    """List the runs of a store, oldest first."""
-    import polars as pl
+    """List the runs of a store, oldest first; then those that cannot be read."""
+    from rollart_flow.store import store_uri
+    from rollart_flow.store.files import join
+    from rollart_flow.store.layout import run_names
 
-    from rollart_flow.store import list_runs, open_run, store_uri
-
-    found = []
-    for uri, info in list_runs(store):
-        steps = open_run(uri).steps.select(pl.col("step").max()).collect().item() or 0
-        found.append({"name": info.name, "uri": uri, "status": info.status, "steps": steps})
+    root = store_uri(store)
+    described = (_described(name, join(root, name)) for name in run_names(store))
+    found = [run for _, run in sorted(described, key=lambda each: each[0])]
     if as_json:
         print_json(found)
         return
@@ -34,6 +36,26 @@ def runs(store: Store = None, as_json: AsJson = False) -> None:
         return
     columns = ("name", "status", "steps", "uri")
     console().print(grid(columns, ((str(run[column]) for column in columns) for run in found)))
+    for run in found:
+        if "error" in run:
+            console().print(f"{run['name']}: {run['error']}", soft_wrap=True)
+
+
+def _described(name: str, uri: str) -> tuple[tuple[bool, str, str], dict[str, object]]:
+    """Return a run's place in the list, and what the list says of it."""
+    import polars as pl
+
+    from rollart_flow.store import open_run
+
+    try:
+        run = open_run(uri)
+        steps = run.steps.select(pl.col("step").max()).collect().item() or 0
+        info = run.info
+    except (StoreError, SchemaError) as error:
+        row: dict[str, object] = {"name": name, "uri": uri, "status": _DAMAGED, "steps": 0}
+        return (True, "", uri), row | {"error": str(error)}
+    row = {"name": info.name, "uri": uri, "status": info.status, "steps": steps}
+    return (False, info.created_at.isoformat(), uri), row
 
 
 def show(

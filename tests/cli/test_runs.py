@@ -44,6 +44,17 @@ def test_runs_lists_name_status_steps_and_address(store: Path) -> None:
     assert "failed" in table
 
 
+def test_a_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    small_run(tmp_path)
+    torn = tmp_path / "torn"
+    torn.mkdir()
+    (torn / "run.json").write_text("{")
+    good, bad = json.loads(rollart("runs", "--store", str(tmp_path), "--json").out)
+    assert (good["name"], good["status"]) == ("small", "finished")
+    assert (bad["name"], bad["status"], bad["steps"]) == ("torn", "damaged", 0)
+    assert bad["error"] in rollart("runs", "--store", str(tmp_path)).out
+
+
 def test_runs_of_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     assert json.loads(rollart("runs", "--store", str(tmp_path), "--json").out) == []
     assert "`rollart run FILE` makes one" in rollart("runs", "--store", str(tmp_path)).out
