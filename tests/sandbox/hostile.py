@@ -23,7 +23,7 @@ from rollart_flow.sandbox.registry import create_sandbox
 SECRET = "the-secret-of-the-host"
 Trial = Callable[[Sandbox], Awaitable[str]]
 TRIALS: dict[str, Trial] = {}
-LIMITS = SandboxLimits(memory_mb=96, disk_mb=16, processes=24, lifetime_s=60)
+LIMITS = SandboxLimits(memory_mb=192, disk_mb=16, processes=24, lifetime_s=60)
 
 
 def trial(function: Trial) -> Trial:
