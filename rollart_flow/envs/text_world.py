@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from threading import Lock
 from typing import Any, ClassVar
 
 from rollart_flow.envs.base import Environment, Info
@@ -25,6 +26,8 @@ from rollart_flow.validation import check_count
 
 _LONGEST = 6000
 _DIRECTIONS = ("north", "east", "south", "west")
+_ONE_PARSER = Lock()
+"""TextWorld parses with one parser for the whole process, which threads must not share."""
 _STATES = ("open", "closed", "locked")
 _EXAMPLES = ("look", "inventory", "go north", "go east", "go south", "go west")
 
@@ -129,14 +132,23 @@ class TextWorldEnvironment(Environment):
         self._turns = self._invalid = 0
 
     def reset(self, seed: int, task: str) -> tuple[str, Info]:
+        """Begin the game of a task, as `_begun` says."""
+        with _ONE_PARSER:
+            return self._begun(task)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Give one command. Truncated after `max_turns` turns, possible or not."""
+        with _ONE_PARSER:
+            return self._given(action)
+
+    def _begun(self, task: str) -> tuple[str, Info]:
         """Make the game `{"number": 7, "rooms": 3, "objects": 6, "quest_length": 3}`."""
         self._world = AdventureWorld(**json.loads(task))
         self._turns = self._invalid = 0
         shown = self._settings.instructions + f"{self._world.objective}\n\n"
         return (shown + self._shown(self._world))[:_LONGEST], {}
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
-        """Give one command. Truncated after `max_turns` turns, possible or not."""
+    def _given(self, action: str) -> tuple[str, float, bool, bool, Info]:
         world = self._world
         if world is None:
             raise EnvironmentFailedError("TextWorld: step before reset; call reset first")
