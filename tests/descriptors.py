@@ -2,24 +2,44 @@
 
 import gc
 import os
+import time
+
+_SNAPSHOTS = 100
+"""How often is looked before something counts as left open."""
 
 
 def open_descriptors() -> set[tuple[int, str]]:
-    """Return (number, file) of each open descriptor, without those of garbage of any test."""
+    """Return (number, file) of each open descriptor, without those of garbage of any test.
+
+    Files of /proc are left out: threads of libraries (Ray's) read them in between at any time.
+    """
     gc.collect()
     found = set()
     for number in os.listdir("/proc/self/fd"):
         try:
-            found.add((int(number), os.readlink(f"/proc/self/fd/{number}")))
+            name = os.readlink(f"/proc/self/fd/{number}")
         except FileNotFoundError:  # that of the listing itself
             continue
+        if not name.startswith("/proc/"):
+            found.add((int(number), name))
     return found
 
 
 def left_open(before: set[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Return what is open now and was not before, if more is open.
+    """Return what stays open and was not before, if more is open.
 
-    Others of earlier tests may have been closed, or reopened by threads that these left.
+    Others of earlier tests may have been closed, or reopened by threads that these left; what such
+    a thread has open for a moment only is gone when looked at again.
     """
+    staying = _more(before)
+    for _ in range(_SNAPSHOTS):
+        if not staying:
+            return set()
+        time.sleep(0.01)
+        staying &= _more(before)
+    return staying
+
+
+def _more(before: set[tuple[int, str]]) -> set[tuple[int, str]]:
     now = open_descriptors()
     return now - before if len(now) > len(before) else set()
