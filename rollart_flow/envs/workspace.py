@@ -43,9 +43,11 @@ class Equipment:
     """Size of the program's own files, beside those of the task [MiB]."""
     processes: int = 0
     """Processes and threads of the program, beside those of the task."""
+    lifetime_s: float = 0.0
+    """Longest time of a part of the task, beside the time of the box without a program [s]."""
 
-    def added(self, spec: SandboxSpec) -> SandboxSpec:
-        """Return a spec with the equipment."""
+    def added(self, spec: SandboxSpec, parts: int = 1) -> SandboxSpec:
+        """Return a spec with the equipment, for a task of one or more parts."""
         limits = spec.limits
         return replace(
             spec,
@@ -56,6 +58,7 @@ class Equipment:
                 memory_mb=limits.memory_mb + self.memory_mb,
                 disk_mb=limits.disk_mb + self.disk_mb,
                 processes=limits.processes + self.processes,
+                lifetime_s=limits.lifetime_s + parts * self.lifetime_s,
             ),
         )
 

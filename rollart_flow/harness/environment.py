@@ -80,6 +80,7 @@ class AgentEnvironment(Environment):
             memory_mb=harness.memory_mb,
             disk_mb=harness.disk_mb,
             processes=harness.processes,
+            lifetime_s=harness.longest_s,
         )
         self._instruction, self._box = workspace.open(seed, task, equipment)
         return self._instruction, self._limit()

@@ -93,6 +93,11 @@ class Harness:
             )
         self.profile()
 
+    @property
+    def longest_s(self) -> float:
+        """Longest time of a box with one task, from its start to the end of the judgement [s]."""
+        return self.init_timeout_s + self.timeout_s + 2 * GRACE_S + self.judge_timeout_s
+
     def profile(self) -> AgentProfile:
         """Return how the program is started.
 

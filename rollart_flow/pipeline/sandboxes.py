@@ -59,16 +59,18 @@ class SandboxSettings:
         return declared_stand_ins("sandbox_affinity", self.sandbox_affinity)
 
     def check_pools(self, pooled: Collection[str], agents: Collection[str]) -> None:
-        """Refuse settings of pools that would have no effect because agents make their own boxes.
+        """Refuse boxes in which no agent can work, and settings of pools that agents do not use.
 
         Args:
             pooled: names of the domains whose boxes come from pools.
             agents: names of the domains that have an agent.
 
         Raises:
-            SettingsError: the affinity names a domain that has agents alone, or a setting of pools
-                is set where none of the boxes come from pools.
+            SettingsError: boxes of the kind cannot show an agent, the affinity names a domain that
+                has agents alone, or a setting of pools is set where no boxes come from pools.
         """
+        if agents and self.sandbox is not None:
+            self._check_agents(self.sandbox, agents)
         for name in self.sandbox_affinity:
             if name in agents and name not in pooled:
                 raise SettingsError(
@@ -84,6 +86,16 @@ class SandboxSettings:
                     f"{each.name} is a setting of pools, but no pool makes the boxes of agents; "
                     "bound them by init_slots, run_slots and judge_slots of Harness"
                 )
+
+    @staticmethod
+    def _check_agents(sandbox: str, agents: Collection[str]) -> None:
+        from rollart_flow.sandbox.registry import SANDBOXES  # loads asyncio
+
+        if not SANDBOXES.load(sandbox).shows_host_files:
+            raise SettingsError(
+                f"sandbox={sandbox!r}: its boxes show no file and no socket of the host, which the "
+                f"agent of {min(agents)!r} needs; leave it out, or take docker or podman"
+            )
 
 
 def declared_stand_ins(

@@ -79,7 +79,7 @@ class SandboxPool:
         if known or self._stock.closed:
             return
         self._know(user)
-        demand = self._stock.demand(spec, snapshot, user.domain)
+        demand = self._stock.demand(spec, snapshot, user)
         self._expected[user.session] = demand.key
         demand.expected.add(user.session)
         self._stock.balance()
@@ -145,7 +145,7 @@ class SandboxPool:
             raise TaskQuarantinedError(why)
         self._know(user)
         self._withdraw(user.session)
-        demand = self._stock.demand(spec, snapshot, user.domain)
+        demand = self._stock.demand(spec, snapshot, user)
         request = BoxRequest(user, number, demand, further=user.session in self._leases)
         self._stock.ask(request)
         self._stock.balance()

@@ -1,9 +1,10 @@
 """Settings and requests of a pool of boxes, and the demand for boxes of one key."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rollart_flow.sandbox.base import SandboxSnapshot, SandboxSpec
 from rollart_flow.sandbox.pool_boxes import BoxUser, PooledBox
@@ -121,6 +122,18 @@ class BoxDemand:
     def _stop(timer: asyncio.TimerHandle | None) -> None:
         if timer is not None:
             timer.cancel()
+
+
+def outliving(spec: SandboxSpec, lease_s: float) -> SandboxSpec:
+    """Return a spec whose boxes outlive an attempt, which may get one that is half their age.
+
+    Args:
+        spec: the spec of the attempt's box.
+        lease_s: limit of the attempt [s]; where it has none, the spec stays as it is.
+    """
+    longest_s = 2 * lease_s if math.isfinite(lease_s) else 0.0
+    lifetime_s = max(spec.limits.lifetime_s, longest_s)
+    return replace(spec, limits=replace(spec.limits, lifetime_s=lifetime_s))
 
 
 @dataclass(slots=True, eq=False)

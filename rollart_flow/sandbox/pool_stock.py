@@ -13,8 +13,8 @@ from uuid import uuid4
 from rollart_flow.errors import SandboxError, SettingsError
 from rollart_flow.sandbox.base import KilledBy, SandboxSnapshot, SandboxSpec
 from rollart_flow.sandbox.environment_key import environment_key
-from rollart_flow.sandbox.pool_boxes import FAILURE, BoxRecord, Create, PooledBox
-from rollart_flow.sandbox.pool_demand import BoxDemand, BoxRequest, PoolSettings
+from rollart_flow.sandbox.pool_boxes import FAILURE, BoxRecord, BoxUser, Create, PooledBox
+from rollart_flow.sandbox.pool_demand import BoxDemand, BoxRequest, PoolSettings, outliving
 from rollart_flow.text import one_line
 
 
@@ -56,11 +56,14 @@ class BoxStock:
         self._ages: dict[PooledBox, asyncio.TimerHandle] = {}
         self.closed = False
 
-    def demand(self, spec: SandboxSpec, snapshot: SandboxSnapshot | None, domain: str) -> BoxDemand:
-        """Return the demand for boxes that begin with a spec and files."""
+    def demand(
+        self, spec: SandboxSpec, snapshot: SandboxSnapshot | None, user: BoxUser
+    ) -> BoxDemand:
+        """Return the demand for boxes that begin with a spec and files, and outlive an attempt."""
+        spec = outliving(spec, user.lease_s)
         key = environment_key(spec, snapshot, variant=self._settings.variant)
         demand = self._demands.setdefault(key, BoxDemand(key, spec, snapshot))
-        demand.domain = domain
+        demand.domain = user.domain
         return demand
 
     def unexpect(self, session: str, key: str) -> None:

@@ -11,6 +11,8 @@ class SandboxVariant(ABC):
     """A kind of sandbox that a setting can name."""
 
     requirements: ClassVar[tuple[Requirement, ...]] = ()
+    shows_host_files: ClassVar[bool] = True
+    """Whether boxes take `mounts` and `socket`, as agents that are programs need."""
 
     def version(self) -> str | None:
         """Return the version of what makes the boxes; None where it is not installed."""

@@ -11,9 +11,11 @@ import pytest
 
 from rollart_flow import Harness
 from rollart_flow.envs import SweSample
-from rollart_flow.errors import EnvironmentFailedError
+from rollart_flow.envs.workspace import Equipment
+from rollart_flow.errors import EnvironmentFailedError, SandboxError
 from rollart_flow.gateway.server.listening import PrivateFolder
 from rollart_flow.harness.environment import AgentDomain, AgentEnvironment
+from rollart_flow.sandbox.base import SandboxSpec
 from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.types import Split, Task
 
@@ -81,6 +83,26 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> SweSample:
 @pytest.fixture(scope="module")
 def task(sample: SweSample) -> Task:
     return next(sample.tasks(Split.EVALUATION, 0))
+
+
+def test_the_box_of_a_program_outlives_every_part_of_its_task(
+    sample: SweSample, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Equipment]()
+
+    def noted(equipment: Equipment, spec: SandboxSpec, parts: int = 1) -> SandboxSpec:
+        asked.append(equipment)
+        raise SandboxError("seen")
+
+    harness = Harness("bash", timeout_s=7200.0, judge_timeout_s=1000.0)
+    environment = AgentDomain(sample, harness).make()
+    with monkeypatch.context() as patched:
+        patched.setattr(Equipment, "added", noted)
+        with pytest.raises(SandboxError, match="seen"):
+            environment.reset(0, task.payload)
+    (equipment,) = asked
+    assert equipment.added(SandboxSpec()).limits.lifetime_s >= 7200 + 1000 + 60
+    assert equipment.added(SandboxSpec(), 3).limits.lifetime_s >= 3 * (7200 + 1000 + 60)
 
 
 def started(sample: SweSample, task: Task, socket: str, code: str) -> AgentEnvironment:

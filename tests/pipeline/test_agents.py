@@ -121,6 +121,12 @@ def test_an_affinity_of_boxes_names_no_domain_of_an_agent_beside_one_with_pools(
         whole(SweSample(), Probe(), by_domain=own, sandbox_affinity={"swe_sample": "BOXES"})
 
 
+def test_an_agent_is_refused_in_boxes_that_cannot_show_it() -> None:
+    with pytest.raises(PipelineError, match="'kubernetes': its boxes show no file and no socket"):
+        whole(SweSample(), agent="bash", sandbox="kubernetes")
+    assert whole(SweSample(), agent="bash", sandbox="docker").rollout.agent is not None
+
+
 def test_a_program_that_is_not_there_is_found_before_a_run(tmp_path: Any) -> None:
     gone = Harness("command", command=["{programs}/agent"], wire="chat", programs="nowhere")
     with pytest.raises(Exception, match="programs='nowhere' is no folder"):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_START_S = 30
+_END_S = 60
 
 
 @contextmanager
@@ -27,6 +27,7 @@ def docker() -> Iterator[str]:
     address = f"unix://{folder}/docker.sock"
     with open(folder / "log", "wb") as log, subprocess.Popen(
         [
+            "setpriv", "--pdeathsig", "TERM",  # it ends with tests that are killed
             "dockerd", "--iptables=false", "--ip6tables=false", "--bridge=none",
             "--data-root", str(folder / "data"), "--exec-root", str(folder / "exec"),
             "--pidfile", str(folder / "pid"), "--host", address,
@@ -35,10 +36,20 @@ def docker() -> Iterator[str]:
     ) as daemon:  # fmt: skip
         try:
             with variable("DOCKER_HOST", address):
-                yield "" if _answers(daemon) else f"dockerd does not start: {_last(folder / 'log')}"
+                if _answers(daemon):
+                    folder.chmod(0o711)
+                    (folder / "docker.sock").chmod(0o666)  # some tests are another user
+                    yield ""
+                else:
+                    yield f"dockerd does not start: {_last(folder / 'log')}"
         finally:
             daemon.send_signal(signal.SIGTERM)  # it ends its containerd too
-            daemon.wait(_START_S)
+            try:
+                daemon.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                daemon.kill()  # the kernel ends its containerd
+                daemon.wait()
+                subprocess.run(["umount", "--quiet", "--lazy", str(folder / "data")], check=False)
             shutil.rmtree(folder)
 
 

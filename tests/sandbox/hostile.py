@@ -8,22 +8,29 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import rollart_flow
 from rollart_flow.errors import SandboxFileError
+from rollart_flow.sandbox.agent.runtime import VERSION, runtime_folder
 from rollart_flow.sandbox.base import CommandResult, KilledBy, Sandbox, SandboxLimits, SandboxSpec
 from rollart_flow.sandbox.images.digest import ImageConfig
 from rollart_flow.sandbox.images.settings import default_cache
-from rollart_flow.sandbox.registry import create_sandbox
+from rollart_flow.sandbox.registry import SANDBOXES, create_sandbox
 
 SECRET = "the-secret-of-the-host"
 Trial = Callable[[Sandbox], Awaitable[str]]
 TRIALS: dict[str, Trial] = {}
 LIMITS = SandboxLimits(memory_mb=192, disk_mb=16, processes=24, lifetime_s=60)
+_USERS = 1 << 24
+"""Identity of a user whom no machine has, to be added to that of a process."""
+_KEPT_VARIABLES = ("PATH", "DOCKER_HOST")
 
 
 def trial(function: Trial) -> Trial:
@@ -482,12 +489,56 @@ def copy_on_write() -> SandboxSpec:
     return SandboxSpec(image=image, writable=True, limits=LIMITS)
 
 
-async def run_all(spec: SandboxSpec) -> dict[str, str]:
+async def run_all(variant: str, spec: SandboxSpec) -> dict[str, str]:
     """Play every program; return what those that were not contained achieved."""
-    results = {name: await run(name, spec=spec) for name in TRIALS}
+    if problem := SANDBOXES.load(variant).problem():
+        return {"refused": problem}
+    results = {name: await run(name, variant, spec) for name in TRIALS}
     return {name: text for name, text in results.items() if text}
 
 
+def play_as_another_user(kind: str, variant: str = "bubblewrap") -> dict[str, str]:
+    """Play every program in boxes that a user without any rights holds; as `run_all`.
+
+    No other process has this user, so that its limits and its files are those of this call alone.
+
+    Args:
+        kind: `plain`, or `copy-on-write` for boxes over an image that they may change.
+        variant: the variant of `SANDBOXES`.
+    """
+    with tempfile.TemporaryDirectory(prefix="rollart-test-", dir="/var/tmp") as folder:
+        user = _USERS + os.getpid()
+        package, images = Path(rollart_flow.__file__).parent, Path(folder, "images")
+        shutil.copytree(
+            package, Path(folder, "rollart_flow"), ignore=shutil.ignore_patterns("*.pyc")
+        )
+        shutil.copytree(Path(__file__).parent, Path(folder, "tests", "sandbox"))
+        images.mkdir()
+        subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
+        os.chown(images, user, user)
+        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]
+        python = str(runtime_folder() / "python" / "bin" / VERSION)
+        kept = {name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES}
+        done = subprocess.run(
+            [*become, python, "-m", "tests.sandbox.hostile", kind, variant],
+            env={
+                **kept,
+                "PYTHONPATH": folder,
+                "LD_LIBRARY_PATH": str(runtime_folder() / "lib"),
+                "ROLLART_IMAGES": str(images),
+            },
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    for left in Path("/var/tmp").glob(f"rollart-*-{user}*"):
+        shutil.rmtree(left)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
 if __name__ == "__main__":
-    chosen = copy_on_write() if sys.argv[1:] == ["copy-on-write"] else SandboxSpec(limits=LIMITS)
-    json.dump(asyncio.run(run_all(chosen)), sys.stdout)
+    chosen = copy_on_write() if sys.argv[1] == "copy-on-write" else SandboxSpec(limits=LIMITS)
+    json.dump(asyncio.run(run_all(sys.argv[2], chosen)), sys.stdout)

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import json
 import os
 import select
 import shutil
@@ -11,23 +10,19 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import rollart_flow
 from rollart_flow.errors import SandboxError, SettingsError
 from rollart_flow.sandbox.agent import cgroup
-from rollart_flow.sandbox.agent.runtime import VERSION, runtime_folder
 from rollart_flow.sandbox.base import SandboxLimits, SandboxSpec
 from rollart_flow.sandbox.bubblewrap import launch
 from rollart_flow.sandbox.bubblewrap.variant import VARIANT
-from rollart_flow.sandbox.images.tree import NOBODY
 from rollart_flow.sandbox.registry import create_sandbox
 from tests.descriptors import left_open, open_descriptors
 from tests.sandbox.conformance import SandboxConformance
-from tests.sandbox.hostile import TRIALS, host_processes, run
+from tests.sandbox.hostile import TRIALS, host_processes, play_as_another_user, run
 
 pytestmark = pytest.mark.skipif(bool(VARIANT.problem()), reason=VARIANT.problem())
 
@@ -41,45 +36,10 @@ def test_a_hostile_program_is_contained(name: str) -> None:
     assert asyncio.run(run(name)) == ""
 
 
-@pytest.fixture
-def open_copy() -> Iterator[Path]:
-    """A copy of the package that every user may read."""
-    folder = Path(tempfile.mkdtemp(prefix="rollart-test-", dir="/var/tmp"))
-    package = Path(rollart_flow.__file__).parent
-    shutil.copytree(package, folder / "rollart_flow", ignore=shutil.ignore_patterns("*.pyc"))
-    shutil.copytree(Path(__file__).parent, folder / "tests" / "sandbox")
-    subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
-    yield folder
-    shutil.rmtree(folder)
-    for left in Path("/var/tmp").glob(f"rollart-*-{NOBODY}*"):
-        shutil.rmtree(left)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as another user than root already")
 @pytest.mark.parametrize("kind", ["plain", "copy-on-write"])
-def test_hostile_programs_are_contained_where_another_user_holds_the_boxes(
-    open_copy: Path, kind: str
-) -> None:
-    images = Path(tempfile.mkdtemp(prefix="rollart-test-", dir="/var/tmp"))
-    os.chown(images, NOBODY, NOBODY)
-    python = runtime_folder() / "python" / "bin" / VERSION
-    user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
-    done = subprocess.run(
-        [*user, str(python), "-m", "tests.sandbox.hostile", kind],
-        env={
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(open_copy),
-            "LD_LIBRARY_PATH": str(runtime_folder() / "lib"),
-            "ROLLART_IMAGES": str(images),
-        },
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    shutil.rmtree(images)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {}
+def test_hostile_programs_are_contained_where_another_user_holds_the_boxes(kind: str) -> None:
+    assert play_as_another_user(kind) == {}
 
 
 def test_a_box_ends_with_a_holder_that_is_killed() -> None:

@@ -31,7 +31,7 @@ from rollart_flow.sandbox.registry import create_sandbox
 from tests.descriptors import left_open, open_descriptors
 from tests.sandbox import daemons
 from tests.sandbox.conformance import SandboxConformance
-from tests.sandbox.hostile import TRIALS, host_processes, run
+from tests.sandbox.hostile import TRIALS, host_processes, play_as_another_user, run
 
 BOTH = ["docker", "podman"]
 LABEL = "from rollart_flow.sandbox.owner import owner_label; print(owner_label())"
@@ -85,6 +85,13 @@ def test_docker_contains_a_hostile_program(name: str) -> None:
     assert asyncio.run(run(name, "docker")) == ""
 
 
+@pytest.mark.whole
+@pytest.mark.usefixtures("docker")
+@pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as another user than root already")
+def test_docker_contains_hostile_programs_where_another_user_calls_it() -> None:
+    assert play_as_another_user("plain", "docker") == {}
+
+
 def test_a_container_is_gone_with_a_holder_that_is_killed(variant: str) -> None:
     marker = f"orphan-{variant}-{os.getpid()}"
     program = f"""
@@ -93,7 +100,9 @@ def test_a_container_is_gone_with_a_holder_that_is_killed(variant: str) -> None:
 
         async def main():
             box = await create_sandbox(variant={variant!r})
-            await box.exec("setsid python3 -c 'import time; time.sleep(999)' {marker} &")
+            sleeper = 'open("begun", "w"); import time; time.sleep(999)'
+            begun = "while ! test -e begun; do :; done"
+            await box.exec(f"setsid python3 -c '{{sleeper}}' {marker} & {{begun}}")
             print(await box.processes(), flush=True)
             await asyncio.sleep(999)
 
@@ -235,6 +244,19 @@ def test_an_image_is_the_root_file_system(variant: str) -> None:
         asyncio.run(test())
     finally:
         client.call_now("image", "rm", "--force", "tiny:1")
+
+
+def test_an_image_that_was_removed_is_made_again(variant: str) -> None:
+    async def test() -> None:
+        for _ in range(2):
+            box = await create_sandbox(variant=variant)
+            assert (await box.exec("echo works")).stdout == "works\n"
+            await box.close()
+            client.call_now("image", "rm", "--force", image.identity)
+
+    client = Client(variant, "")
+    image = images.host_image(client, runtime_folder())
+    asyncio.run(test())
 
 
 def test_an_image_that_is_nowhere_is_refused(variant: str) -> None:

@@ -1,6 +1,7 @@
 """The pool of boxes under virtual time: supply, leases, failures, cancellations."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -363,14 +364,25 @@ def test_the_failure_that_quarantines_a_task_says_so_at_once() -> None:
 def test_a_warm_box_is_replaced_when_half_of_its_lifetime_is_over() -> None:
     async def test(p: Pooled) -> None:
         spec = SandboxSpec(limits=SandboxLimits(lifetime_s=100.0))
-        p.pool.expect(user(), spec)
+        p.pool.expect(user(lease_s=30.0), spec)
         await asyncio.sleep(60)
         assert len(p.factory.made) == 2
-        assert await seconds(p.pool.open(user(), 1, spec)) < 0.1
+        assert await seconds(p.pool.open(user(lease_s=math.inf), 1, spec)) < 0.1
         await asyncio.sleep(60)
         assert len(p.factory.open) == 1  # a box that is used keeps its lifetime
 
     assert [record.killed_by for record in play(test).records] == ["time", ""]
+
+
+@pytest.mark.parametrize(("lease_s", "lifetime_s"), [(2000.0, 4000.0), (9.0, 3600.0)])
+def test_a_box_outlives_the_attempt_that_gets_it_half_used(
+    lease_s: float, lifetime_s: float
+) -> None:
+    async def test(p: Pooled) -> None:
+        await p.pool.open(user(lease_s=lease_s), 1, SPEC)
+        assert p.factory.made[0].spec.limits.lifetime_s == lifetime_s
+
+    play(test)
 
 
 def test_an_error_of_closing_is_in_the_record_and_hinders_nothing() -> None:

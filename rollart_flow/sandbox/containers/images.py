@@ -72,6 +72,15 @@ async def named_image(client: Client, name: str) -> ContainerImage:
     return ContainerImage(identity, dict(line.split("=", 1) for line in json.loads(env) or ()))
 
 
+async def is_here(client: Client, image: ContainerImage) -> bool:
+    """Return whether the machine still has an image."""
+    try:
+        await client.call("image", "inspect", image.identity)
+    except SandboxError:
+        return False
+    return True
+
+
 def host_mounts() -> dict[str, str]:
     """Return what a box on this host's image sees of the host: path in the box to host path."""
     folders = [f"/{name}" for name in SYSTEM_FOLDERS if not os.path.islink(f"/{name}")]

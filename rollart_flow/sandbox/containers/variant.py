@@ -10,6 +10,7 @@ from functools import cache
 
 from rollart_flow.errors import SandboxError, SettingsError
 from rollart_flow.sandbox.agent.box import AgentSandbox
+from rollart_flow.sandbox.agent.connection import Connection
 from rollart_flow.sandbox.agent.runtime import runtime_folder
 from rollart_flow.sandbox.base import Sandbox, SandboxSnapshot, SandboxSpec
 from rollart_flow.sandbox.bubblewrap.command_line import box_environ, check_spec
@@ -19,6 +20,7 @@ from rollart_flow.sandbox.containers.images import (
     ContainerImage,
     host_image,
     host_mounts,
+    is_here,
     named_image,
 )
 from rollart_flow.sandbox.containers.launch import Container, sweep_containers
@@ -60,14 +62,7 @@ class ContainerVariant(SandboxVariant):
                 f"sandbox={self._client.program!r}: the root of a container stays read-only; "
                 "leave out writable=True, or take bubblewrap"
             )
-        runtime = await asyncio.to_thread(runtime_folder)
-        image = await self._image(spec.image)
-        seen = {} if spec.image is not None else host_mounts()
-        try:
-            container, connection = await Container.start(self._client, spec, image, runtime, seen)
-        except SandboxError:
-            self._images.pop(spec.image, None)  # it may have been removed meanwhile
-            raise
+        image, container, connection = await self._start(spec)
         box = AgentSandbox(spec, container, connection, box_environ(spec, image.env))
         try:
             if snapshot is not None:
@@ -80,15 +75,28 @@ class ContainerVariant(SandboxVariant):
     def sweep(self) -> int:
         return sweep_containers(self._client)
 
-    async def _image(self, name: str | None) -> ContainerImage:
-        """Return the image of a name, or of this host; the first answer stays."""
-        if name not in self._images:
-            if name is None:
-                found = await asyncio.to_thread(host_image, self._client, runtime_folder())
-            else:
-                found = await named_image(self._client, name)
-            self._images[name] = found
-        return self._images[name]
+    async def _start(self, spec: SandboxSpec) -> tuple[ContainerImage, Container, Connection]:
+        """Start a container; if its image has been removed meanwhile, it is made again."""
+        runtime = await asyncio.to_thread(runtime_folder)
+        seen = {} if spec.image is not None else host_mounts()
+        known = self._images.get(spec.image)
+        image = known or await self._found(spec.image)
+        try:
+            return image, *await Container.start(self._client, spec, image, runtime, seen)
+        except SandboxError:
+            if known is None or await is_here(self._client, known):
+                raise
+        image = await self._found(spec.image)
+        return image, *await Container.start(self._client, spec, image, runtime, seen)
+
+    async def _found(self, name: str | None) -> ContainerImage:
+        """Look for the image of a name, or of this host, and remember it."""
+        if name is None:
+            found = await asyncio.to_thread(host_image, self._client, runtime_folder())
+        else:
+            found = await named_image(self._client, name)
+        self._images[name] = found
+        return found
 
 
 @cache

@@ -39,6 +39,7 @@ class KubernetesVariant(SandboxVariant):
     """Boxes that are pods of a cluster, in the namespace of the current context."""
 
     requirements = (Requirement("kubernetes", ("kubernetes",), "kubernetes"),)
+    shows_host_files = False
 
     def __init__(self) -> None:
         self._sealed: set[str] = set()

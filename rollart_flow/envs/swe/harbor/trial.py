@@ -65,7 +65,7 @@ class HarborTrial:
             SandboxError: the box could not be started, or has ended.
         """
         self.folder.check()
-        box = self.boxes.open(equipment.added(self.spec))
+        box = self.boxes.open(equipment.added(self.spec, len(self.folder.steps)))
         with closed_on_error(box):
             wait_healthy(box, self.folder.config.environment.healthcheck)
         return box
