@@ -217,7 +217,8 @@ class TextWorld(NumberedDomain):
 
     def solutions(self, task: Task) -> Mapping[str, Sequence[str]]:
         """Return TextWorld's walkthrough, and commands that change nothing."""
-        world = AdventureWorld(**json.loads(task.payload))
+        with _ONE_PARSER:
+            world = AdventureWorld(**json.loads(task.payload))
         return {"gold": world.walkthrough, "noop": ["wait"] * self.max_turns}
 
     def example_action(self, task: Task, random: Random) -> str:

@@ -1,5 +1,7 @@
 """Adventures of TextWorld."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from random import Random
 
@@ -29,6 +31,30 @@ def test_play_is_seeded_and_bounded() -> None:
     domain = TextWorld()
     check_split(domain)
     check_random_play(domain, domain.task(1))
+
+
+def test_worlds_that_threads_play_at_once_are_those_of_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TextWorld's parser belongs to its module; without a lock, threads confuse it at once."""
+    from textworld.generator.text_grammar import Grammar
+
+    monkeypatch.setattr(Grammar, "_cache", {})  # what it parses first is kept
+    domain = TextWorld()
+
+    def played(number: int) -> list[str]:
+        task, environment = domain.task(number), domain.make()
+        shown = [environment.reset(0, task.payload)[0]]
+        return shown + [environment.step(each)[0] for each in domain.solutions(task)["gold"]]
+
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            at_once = [*threads.map(played, range(3))]
+    finally:
+        sys.setswitchinterval(usual_s)
+    assert at_once == [*map(played, range(3))]
 
 
 def test_every_possible_command_is_described_and_works() -> None:
