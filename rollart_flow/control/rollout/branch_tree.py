@@ -20,6 +20,7 @@ from rollart_flow.control.rollout.conversing import (
 from rollart_flow.control.rollout.interrupts import AttemptEndedError, AttemptResult, failed
 from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
 from rollart_flow.errors import SettingsError
+from rollart_flow.text import one_line
 from rollart_flow.types import AttemptLimits, Observation, Outcome, Reason, Tool
 from rollart_flow.types.branching import Retry, SubAgent
 
@@ -76,7 +77,8 @@ class BranchTree:
         """Begin a branch before a turn of the current one."""
         turns = self.current.recorder.turns
         if not -len(turns) <= again.turn < len(turns):
-            said = f"`step` returned Retry of turn {again.turn} of a branch of {len(turns)}"
+            turn = one_line(again.turn, 40)  # a number may have too many digits for a text
+            said = f"`step` returned Retry of turn {turn} of a branch of {len(turns)}"
             raise environment_error(said)
         turns = turns[: again.turn % len(turns)]
         if turns:

@@ -4,6 +4,7 @@ The invariant: a checked value is in plain Python types and can be stored; any o
 EnvironmentFailedError that names it in one line.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,7 +78,7 @@ def checked_step_observation(
         turn = form.get("turn")
         if not isinstance(turn, int) or isinstance(turn, bool):
             raise EnvironmentFailedError(
-                f"{call}: Retry has the turn {turn!r}; it must be a whole number"
+                f"{call}: Retry has the turn {one_line(turn, 40)!r}; it must be a whole number"
             )
         shown = checked_observation(form.get("observation"), f"{call}: Retry", SHOWN, known)
         return Retry(turn, shown)
@@ -87,9 +88,31 @@ def checked_step_observation(
 def checked_tools(value: Any, call: str) -> tuple[Tool, ...]:
     """Return the checked tools of an environment, which may be in their JSON form."""
     try:
-        return tuple(each if isinstance(each, Tool) else tool_from_json(each) for each in value)
-    except (KeyError, TypeError) as error:
+        tools = [each if isinstance(each, Tool) else tool_from_json(each) for each in value]
+    except (KeyError, TypeError, IndexError) as error:
         raise EnvironmentFailedError(f"{call}: tools are no list of `Tool`") from error
+    return tuple(_tool(each, call) for each in tools)
+
+
+def _tool(tool: Tool, call: str) -> Tool:
+    """Return a tool whose texts and JSON Schema can be stored."""
+    name, described, schema = tool.name, tool.description, tool.parameters
+    if not isinstance(name, str) or not name or not isinstance(described, str):
+        raise EnvironmentFailedError(
+            f"{call}: a tool has {type_name(name)} as name and {type_name(described)} as "
+            "description; they must be texts, and the name not empty"
+        )
+    try:
+        if not isinstance(schema, Mapping):
+            raise TypeError(f"it is {type_name(schema)}")
+        parameters = _storable(schema)
+        json.dumps(parameters, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        said = one_line(
+            f"{call}: parameters of tool {name!r} are no JSON Schema: {one_line(error)}"
+        )
+        raise EnvironmentFailedError(said) from error
+    return Tool(storable(name), storable(described), parameters)
 
 
 def _fields(value: Branching) -> dict[str, object]:

@@ -22,6 +22,14 @@ _LONGEST_ANSWER_BYTES = 4096
 LONGEST_REQUEST_BYTES = 1 << 17
 """Longest request: a command with its variables [bytes]."""
 
+_NUMBERS = {"ended": 2, "refused": 1, "opened": 0, "counted": 1}
+"""Kinds of answers, and how many numbers each has."""
+_KINDS = {"open": ("opened", "refused"), "count": ("counted",), "kill_all": ("counted",)}
+"""Kinds of answers to each operation; `_ENDS` for all others."""
+_ENDS = ("ended", "refused")
+_LARGEST = 2**31
+"""Bound of the numbers in an answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
@@ -45,7 +53,7 @@ class Connection:
         ours.setblocking(False)
         self._socket = ours
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[int, asyncio.Future[AgentAnswer]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[AgentAnswer], tuple[str, ...]]] = {}
         self._ids = itertools.count(1)
         self._ended = False
         self.ended_at = 0.0
@@ -77,8 +85,8 @@ class Connection:
         if descriptors:
             packed = array.array("i", descriptors)
             control.append((socket.SOL_SOCKET, socket.SCM_RIGHTS, packed))
-        answer = self._loop.create_future()
-        self._waiting[identity] = answer
+        answer: asyncio.Future[AgentAnswer] = self._loop.create_future()
+        self._waiting[identity] = answer, _KINDS.get(operation, _ENDS)
         try:
             self._socket.sendmsg([data], control)
         except OSError as error:
@@ -111,23 +119,25 @@ class Connection:
 
     def _take(self, data: bytes, received: array.array[int]) -> bool:
         """Give an answer to its caller; False if it is none."""
-        descriptor = received[0] if received else None
-        taken = False
+        left = [*received]  # one at most, unless the box sends what it should not
         try:
             if data == b"ready":
                 if not self.ready.done():
                     self.ready.set_result(None)
                 return True
-            identity, kind, *numbers = data.decode("ascii").split(" ")
-            waiting = self._waiting.pop(int(identity), None)
+            identity, answer = _parsed(data, left[0] if left else None)
+            waiting, kinds = self._waiting.get(identity, (None, ()))
             if waiting is not None and not waiting.done():
-                waiting.set_result(AgentAnswer(kind, tuple(map(int, numbers)), descriptor))
-                taken = True
+                if answer.kind not in kinds:
+                    return False
+                waiting.set_result(answer)
+                del left[:1]
+            self._waiting.pop(identity, None)
             return True
         except ValueError:
             return False
         finally:
-            if descriptor is not None and not taken:
+            for descriptor in left:
                 os.close(descriptor)
 
     def _end(self) -> None:
@@ -136,9 +146,21 @@ class Connection:
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         error = SandboxError("the sandbox has ended")
-        futures: list[asyncio.Future[Any]] = [self.ready, *self._waiting.values()]
+        answers = (answer for answer, _ in self._waiting.values())
+        futures: list[asyncio.Future[Any]] = [self.ready, *answers]
         for waiting in futures:
             if not waiting.done():
                 waiting.set_exception(error)
                 waiting.exception()  # it may have no caller any more
         self._waiting.clear()
+
+
+def _parsed(data: bytes, descriptor: int | None) -> tuple[int, AgentAnswer]:
+    """Return the id and the answer in a message; ValueError if it has none."""
+    identity, kind, *texts = data.decode("ascii").split(" ")
+    numbers = tuple(map(int, texts))
+    if len(numbers) != _NUMBERS.get(kind) or (kind == "opened") != (descriptor is not None):
+        raise ValueError(f"no answer is {kind}")
+    if any(abs(number) >= _LARGEST for number in numbers):
+        raise ValueError("a number is too large")
+    return int(identity), AgentAnswer(kind, numbers, descriptor)
