@@ -15,6 +15,7 @@ import polars as pl
 
 from rollart_flow.errors import QueryError
 from rollart_flow.store import files
+from rollart_flow.text import one_line
 
 _TOKEN = re.compile(
     r"""
@@ -143,8 +144,9 @@ def literal(value: SqlValue) -> str:
         if _SURROGATE.search(value):
             raise QueryError(f"query: {value!r} is no text of Unicode")
         return "'" + value.replace("'", "''") + "'"
-    if not math.isfinite(value) or (isinstance(value, int) and abs(value) > _BIGGEST):
-        raise QueryError(f"query: {value} is no number of SQL")
+    # An integer is compared first: a large one is no float, and has too many digits for a text.
+    if abs(value) > _BIGGEST if isinstance(value, int) else not math.isfinite(value):
+        raise QueryError(f"query: {one_line(value, 80)} is no number of SQL")
     text = f"{value!r}::double" if isinstance(value, float) else str(value)
     return f"({text})" if value < 0 else text
 

@@ -6,7 +6,7 @@ listens on loopback unless another address is given, and lives as long as the ru
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -14,6 +14,7 @@ from rollart_flow.fields import Within
 from rollart_flow.metrics.catalog import Metric
 from rollart_flow.metrics.figures import Figure
 from rollart_flow.registry import Requirement
+from rollart_flow.request_hosts import host_name, is_loopback
 from rollart_flow.trackers.base import TrackedRun, Tracker, TrackerSink
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class PrometheusSink(TrackerSink):
     """The endpoint."""
 
     def __init__(self, tracker: PrometheusTracker, run: TrackedRun) -> None:
-        from prometheus_client import CollectorRegistry, start_http_server
+        from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
         self._run = run.name
         self._lock = threading.Lock()
@@ -58,6 +59,8 @@ class PrometheusSink(TrackerSink):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         self._server, self._thread = start_http_server(tracker.port, tracker.host, registry)
+        if is_loopback(tracker.host):
+            self._server.set_app(_for_this_machine(make_wsgi_app(registry)))
         self.port = int(self._server.server_port)
 
     def write(self, record: "RunRecord") -> None:
@@ -90,6 +93,22 @@ class PrometheusSink(TrackerSink):
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _for_this_machine(app: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a WSGI application that refuses requests which do not name loopback as their host.
+
+    They come from a page in a browser whose name was rebound to this machine.
+    """
+
+    def guarded(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Any:
+        host = str(environ.get("HTTP_HOST", ""))
+        if is_loopback(host_name(host)):
+            return app(environ, start_response)
+        start_response("421 Misdirected Request", [("Content-Type", "text/plain")])
+        return [b"the host is another one; address this endpoint by localhost\n"]
+
+    return guarded
 
 
 def _values(

@@ -33,6 +33,7 @@ from rollart_flow.errors import QueryError, RollartError, RunNotFoundError, Sett
 from rollart_flow.schema import TABLES, delta_schema, stored_schema
 from rollart_flow.store import Snapshot
 from rollart_flow.store.waits import read_waits
+from rollart_flow.types.images import checked_image_id
 from rollart_flow.ui.catalog import RunCatalog
 from rollart_flow.ui.encoding import csv_text, encode_rows, encode_value
 from rollart_flow.ui.guard import refusal
@@ -170,7 +171,11 @@ class UiApi:
         )
 
     def _image(self, request: Request) -> Response:
-        image = self._live(request).run.image(request.path_params["image"])
+        live, name = self._live(request), request.path_params["image"]
+        try:
+            image = live.run.image(checked_image_id(name))
+        except ValueError as error:
+            raise RunNotFoundError(f"no image {name[:80]!r}: this is no name of one") from error
         return Response(image.png, media_type="image/png")
 
     def _tables(self, request: Request) -> dict[str, Any]:

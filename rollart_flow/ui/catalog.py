@@ -1,5 +1,6 @@
 """RunCatalog: the runs that are served, by the names in the addresses of pages."""
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -10,6 +11,9 @@ from rollart_flow.store.layout import run_names
 from rollart_flow.ui.live_run import LiveRun
 
 _OPEN = 64
+_NO_NAME = re.compile(r"^\.|[/\\\0]")
+_LONGEST_NAME = 255
+"""Longest name of a folder [bytes]."""
 """Runs whose tables stay open."""
 
 
@@ -69,7 +73,7 @@ class RunCatalog:
             if name not in self._chosen:
                 raise RunNotFoundError(f"no run {name!r} is served; there are {self.title}")
             return self._chosen[name]
-        if not name or "/" in name or "\\" in name or name.startswith("."):
+        if not 0 < len(name.encode()) <= _LONGEST_NAME or _NO_NAME.search(name):
             raise RunNotFoundError(f"no run {name[:80]!r}: this is no name of one")
         return resolve(files.join(store_uri(self._store), name))
 

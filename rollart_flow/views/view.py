@@ -14,6 +14,7 @@ from rollart_flow.errors import QueryError
 from rollart_flow.schema import TABLES
 from rollart_flow.store.snapshot import Snapshot
 from rollart_flow.store.sql import SqlValue, bound, parameters, run_sql, run_sql_page, words
+from rollart_flow.text import one_line
 
 PAGE_ROWS = 50
 
@@ -201,7 +202,7 @@ def _typed(name: str, kind: type[int] | type[float] | type[str], values: Values 
     try:
         return kind(value)
     except ValueError:
-        said = f"the parameter {name} is {value!r}, which is no {kind.__name__}"
+        said = f"the parameter {name} is {one_line(value, 80)!r}, which is no {kind.__name__}"
         raise QueryError(said) from None
 
 

@@ -3,7 +3,8 @@
 import json
 import re
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -41,6 +42,23 @@ def test_the_endpoint_has_the_newest_values_on_loopback(finished_run: Run) -> No
     success = newest["eval/success/frozenlake"]
     assert samples["rollart_eval_score", "frozenlake", "success"] == success
     assert samples["rollart_eval_score_count", "frozenlake", "success_sampled"] == 2
+
+
+def test_a_page_whose_name_was_rebound_to_this_machine_reads_nothing(finished_run: Run) -> None:
+    sink = PrometheusTracker(port=0).opened(tracked_run(finished_run))
+    assert isinstance(sink, PrometheusSink)
+    address = f"http://127.0.0.1:{sink.port}/metrics"
+    try:
+        for host, expected in {"localhost:9400": 200, "evil.example": 421}.items():
+            try:
+                with urlopen(Request(address, headers={"Host": host})) as answer:
+                    status = answer.status
+            except HTTPError as error:
+                with error:
+                    status = error.code
+            assert status == expected
+    finally:
+        sink.close()
 
 
 def test_the_dashboard_is_the_overview_and_has_only_metrics_that_exist() -> None:

@@ -104,6 +104,31 @@ def test_a_wrong_address_is_answered_by_one_line(
     assert "\n" not in answer.json()["error"]
 
 
+HOSTILE = (
+    *("", "%00", "..", "%2e%2e", "..%2f..", "%ff%fe", "%ed%a0%80", "'", '"', ";", "-1", "NaN"),
+    *("9" * 400, "9" * 5000, "a" * 5000, "small%00", "%E2%80%AE", "1e999"),
+)
+ADDRESSES = (
+    *("run/{}/about", "run/{}/page/overview", "run/{}/waits", "run/small/image/{}", "run/{}/now"),
+    *("run/small/page/{}", "compare?run={}&run=small", "runs?offset={}", "run/small/sql?q={}"),
+    *("run/small/sql.csv?q={}", "run/small/now?at={}", "run/small/cell?view={}&column={}"),
+    *("run/small/cell?view=sql&q=select+1+as+a&column={}", "run/small/sql?q=select+'{}'+as+a"),
+    *("run/small/page/step?views=step.figures&step={}", "run/small/page/step?views={}&step=1"),
+    "run/small/page/overview?views=overview.loss&overview.loss.first={}",
+    "run/small/page/overview?views=overview.latest&overview.latest.sort={}",
+    "run/small/page/trajectory?views=trajectory.row&trajectory={}",
+)
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_no_value_in_an_address_makes_the_server_fail(client: TestClient, address: str) -> None:
+    for value in HOSTILE:
+        answer = client.get(f"/api/{address.replace('{}', value)}", follow_redirects=False)
+        assert answer.status_code in (200, 307, 400, 404), (value[:20], answer.text[:200])
+        if answer.status_code in (400, 404):
+            assert "\n" not in answer.json()["error"]
+
+
 def sql(client: TestClient, query: str, path: str = "sql", **more: str) -> Any:
     return client.get(f"/api/run/small/{path}", params={"q": query, **more})
 

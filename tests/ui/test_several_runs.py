@@ -73,7 +73,7 @@ def test_chosen_runs_are_the_only_ones(store: Path, tmp_path: Path) -> None:
         RunCatalog(["nothing"], str(store))
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "..\\x", ".hidden"])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "..\\x", ".hidden", "a\0", "a" * 5000])
 def test_a_name_leads_to_no_folder_outside_the_store(store: Path, name: str) -> None:
     with pytest.raises(RunNotFoundError):
         RunCatalog(store=str(store / "long")).open(name)
