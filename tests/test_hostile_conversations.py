@@ -102,7 +102,7 @@ class Conversing(Scripted):
 def branches_of(first: object, shown: object, tools: object = (ADD,)) -> list[Trajectory]:
     """The rows of an attempt at a scripted environment, whose policy calls a tool."""
     domain: Any = Only(Conversing((first, {}), (shown, 0.5, False, False, {}), tools))
-    said = [{"calls": [["add", {"a": 1, "b": 2}]]}, {"text": "yes"}]
+    said: list[Any] = [{"calls": [["add", {"a": 1, "b": 2}]]}, {"text": "yes"}]
     manager = EnvManager(
         ASSIGNMENT,
         lambda: InlineEnvironment(domain),
