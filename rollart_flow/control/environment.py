@@ -1,10 +1,11 @@
 """Protocols of an environment, and of the conversion between what it says and a policy's tokens."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from rollart_flow.types import Action, Observation, Tool
 from rollart_flow.types.branching import StepObservation
+from rollart_flow.types.token_ids import TokenBuffer, TokenIds
 
 
 class AsyncEnvironment(Protocol):
@@ -58,11 +59,12 @@ class Conversation(Protocol):
     def act(self, token_ids: Sequence[int]) -> Action:
         """Return the action that generated tokens are; malformed calls have an error."""
 
-    def retold(self, observation: Observation) -> tuple["Conversation", tuple[int, ...]]:
-        """Return a conversation with all messages as they are rendered now, and its tokens.
+    def retold(self, observation: Observation, token_ids: TokenIds) -> "Retold | None":
+        """Return all messages as they are rendered now; None if they begin with the chain.
 
         Args:
             observation: the next observation, which this conversation does not get.
+            token_ids: the whole chain.
 
         Raises:
             TemplateRefusedError: the chat template refuses the messages.
@@ -78,6 +80,17 @@ class Conversation(Protocol):
             The position; 0 if the chat template refuses the conversation as a whole, None if the
             rendering begins with the chain.
         """
+
+
+class Retold(NamedTuple):
+    """Messages of a conversation, and an observation after them, as they are rendered now."""
+
+    conversation: Conversation
+    """Conversation of these messages."""
+    tokens: TokenBuffer
+    """Its chain, which is the caller's to extend."""
+    shared: int
+    """Number of leading tokens that are those of the former chain."""
 
 
 class Codec(Protocol):

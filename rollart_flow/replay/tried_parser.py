@@ -6,10 +6,12 @@ calls of an attempt are compared.
 
 from collections.abc import Callable, Sequence
 
+from rollart_flow.control.environment import Retold
 from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.models.chat.conversation import TemplateConversation
 from rollart_flow.models.chat.formats import ChatFormat, ParsedText
 from rollart_flow.types import Action, Observation, Tool
+from rollart_flow.types.token_ids import TokenIds
 
 Parsed = Callable[[tuple[int, ...], ParsedText, ParsedText], None]
 """Function that gets the tokens of an answer, and what both parsers say."""
@@ -58,9 +60,13 @@ class TriedConversation:
         self._parsed(tuple(token_ids), ours, other)
         return self._inner.act(token_ids)
 
-    def retold(self, observation: Observation) -> tuple["TriedConversation", tuple[int, ...]]:
-        inner, token_ids = self._inner.retold(observation)
-        return TriedConversation(inner, self._format, self._parsed), token_ids
+    def retold(self, observation: Observation, token_ids: TokenIds) -> Retold | None:
+        found = self._inner.retold(observation, token_ids)
+        if found is None:
+            return None
+        assert isinstance(found.conversation, TemplateConversation)
+        again = TriedConversation(found.conversation, self._format, self._parsed)
+        return Retold(again, found.tokens, found.shared)
 
     def rewritten_at(self, token_ids: Sequence[int]) -> int | None:
         return self._inner.rewritten_at(token_ids)

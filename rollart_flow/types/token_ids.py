@@ -8,6 +8,10 @@ from typing import Any, Final, overload
 _CODE: Final = "i"
 """Code of integers of 32 bits, which the column `token_ids` has, too."""
 _NUMPY_CODE = f"{'<' if sys.byteorder == 'little' else '>'}i4"
+_BLOCK: Final = 4096
+"""Tokens that are compared at once."""
+_ROOM: Final = 1024
+"""Tokens that a buffer which begins with others has room for, beside a part of their number."""
 
 
 class TokenIds(Sequence[int]):
@@ -17,7 +21,7 @@ class TokenIds(Sequence[int]):
     integers costs time for each of them.
 
     Args:
-        view: a view of integers of 32 bits that nothing changes.
+        view: a view of integers of 32 bits that nothing changes, from the first of its object on.
     """
 
     __slots__ = ("_view",)
@@ -33,6 +37,26 @@ class TokenIds(Sequence[int]):
             OverflowError: an id has more than 32 bits.
         """
         return cls(memoryview(array(_CODE, token_ids)))
+
+    def prefix(self, length: int) -> "TokenIds":
+        """Return the first tokens, without a copy."""
+        return TokenIds(self._view[:length])
+
+    def common(self, other: "TokenIds") -> int:
+        """Return the length of the longest common beginning.
+
+        It costs nothing if both were read from the same buffer.
+        """
+        one, two = self._view, other._view
+        most, start = min(len(one), len(two)), 0
+        if one.obj is two.obj:
+            return most
+        while start < most:
+            end = min(start + _BLOCK, most)
+            if one[start:end].tobytes() != two[start:end].tobytes():
+                return start + common_tokens(one[start:end], two[start:end])
+            start = end
+        return most
 
     def __len__(self) -> int:
         """Number of tokens."""
@@ -78,14 +102,22 @@ class TokenIds(Sequence[int]):
 
 
 class TokenBuffer:
-    """Ids of tokens that become more; what was read of them stays as it is."""
+    """Ids of tokens that become more; what was read of them stays as it is.
+
+    Args:
+        first: tokens that it begins with, which are copied as a whole.
+    """
 
     __slots__ = ("_array", "_length", "_read")
 
-    def __init__(self) -> None:
+    def __init__(self, first: TokenIds | None = None) -> None:
         self._array: array[int] = array(_CODE)
         self._length = self._read = 0
         """Number of tokens, and of those in `_array` that somebody has read."""
+        if first:
+            self._array.frombytes(first._view.cast("B"))
+            self._length = len(first)
+            self._array.frombytes(bytes(self._array.itemsize * (_ROOM + self._length // 8)))
 
     def __len__(self) -> int:
         """Number of tokens."""
@@ -116,5 +148,14 @@ class TokenBuffer:
         return TokenIds(memoryview(self._array)[: self._length].toreadonly())
 
 
+def common_tokens(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the length of the longest common beginning of two chains."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
 def _from_bytes(data: bytes) -> TokenIds:
     return TokenIds(memoryview(data).cast(_CODE))
+
+
+NO_TOKENS: Final = TokenIds.of(())

@@ -2,7 +2,8 @@
 
 The chain has about 8,000 tokens of a byte-level tokenizer after 100 turns, in Qwen3's template.
 With history="keep" the tokens of earlier turns stay, with "branch" each turn shows what the
-template renders anew, without the thinking of earlier turns, as a branch of its own.
+template renders anew, without the thinking of earlier turns, as a branch of its own. Such a branch
+has a copy of all tokens: a chain of 128 thousand tokens says what that costs.
 """
 
 import time
@@ -27,6 +28,10 @@ MOST_PERCENT = 2.0
 WRITTEN = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call><|im_end|>'
 THOUGHT = "<think>\nHm.\n</think>\n\nSure<|im_end|>"
 ASKED = "And how many would it be with one more of each?"
+SIZES = (8_000, 128_000)
+"""Tokens of the chains whose branches are compared."""
+MOST_GROWTH = 2.0
+"""Goal for a turn at the greater size beside one at the smaller."""
 
 
 def run() -> list[Record]:
@@ -37,6 +42,7 @@ def run() -> list[Record]:
     return [
         *_records("chat", kept, size, f"{whole * 1e6:.0f} us to render all {size} tokens again"),
         *_records("chat: history=branch", *again()),
+        *_grown(),
         *_records("chat: history=branch, a template that is rendered whole", *counted(), most=None),
     ]
 
@@ -87,27 +93,57 @@ def _kept() -> tuple[list[list[float]], int, float]:
     return turns, size, median(whole)
 
 
+def _grown() -> list[Record]:
+    """Return the time of a turn that begins a branch of a chain of each size, and their ratio."""
+    talk = _BranchingTalk(QWEN3, QWEN3.ids(THOUGHT), AGAIN * TURNS)
+    found = []
+    for size in SIZES:
+        while len(talk.dialogue.recorder) < size:
+            talk.turn(ASKED * 30)
+        found.append(median(talk.turn(ASKED) for _ in range(AGAIN)))
+    names = [f"chat: history=branch, a turn at {size} tokens" for size in SIZES]
+    made = [record(name, s * 1e6, "us") for name, s in zip(names, found, strict=True)]
+    ratio = f"{names[1]} beside {SIZES[0]}"
+    return [*made, record(ratio, found[1] / found[0], "x", at_most=MOST_GROWTH)]
+
+
+class _BranchingTalk:
+    """A dialogue with history="branch" whose policy always writes the same.
+
+    Args:
+        family: whose template it has.
+        written: tokens of each action.
+        most: turns that it may have.
+    """
+
+    def __init__(self, family: Family, written: tuple[int, ...], most: int) -> None:
+        codec = TextCodec({**family.files, "chat.json": ChatSettings(history=BRANCH).as_text()})
+        self.dialogue = Dialogue(codec, AttemptLimits(context_tokens=1 << 20, max_branches=most))
+        count = len(written)
+        self._made = Generation(written, (-1.0,) * count, (0,) * count, FinishReason.STOP)
+        self._shown = (user("Add one"),)
+        self._number = 0
+        self.dialogue.begin(self._shown, TOOLS)
+
+    def turn(self, asked: str) -> float:
+        """Return the seconds of a turn, after which the environment asks something."""
+        begun = time.process_time()
+        self.dialogue.observe(self._number, self._shown)
+        self.dialogue.act(self._made, 0.0)
+        seconds = time.process_time() - begun
+        self.dialogue.recorder.end_turn()
+        self._number += 1
+        self._shown = (user(f"{asked} {self._number}"),)
+        return seconds
+
+
 def _branched(family: Family, written: tuple[int, ...]) -> tuple[list[list[float]], int]:
     """Return the seconds of each turn by dialogue, and the tokens of its last chain."""
-    codec = TextCodec({**family.files, "chat.json": ChatSettings(history=BRANCH).as_text()})
-    limits = AttemptLimits(context_tokens=50_000, max_branches=TURNS + 1)
-    count = len(written)
-    made = Generation(written, (-1.0,) * count, (0,) * count, FinishReason.STOP)
     turns, size = [], 0
     for _ in range(AGAIN):
-        dialogue = Dialogue(codec, limits)
-        shown = (user("Add one"),)
-        dialogue.begin(shown, TOOLS)
-        seconds = []
-        for number in range(TURNS):
-            begun = time.process_time()
-            dialogue.observe(number, shown)
-            dialogue.act(made, 0.0)
-            seconds.append(time.process_time() - begun)
-            dialogue.recorder.end_turn()
-            shown = (user(f"{ASKED} {number}"),)
-        turns.append(seconds)
-        size = len(dialogue.recorder)
+        talk = _BranchingTalk(family, written, TURNS + 1)
+        turns.append([talk.turn(ASKED) for _ in range(TURNS)])
+        size = len(talk.dialogue.recorder)
     return turns, size
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from rollart_flow.control.environment import Conversation
+from rollart_flow.control.environment import Retold
 from rollart_flow.types import Action, Message, Observation, Tool, ToolCall
 from rollart_flow.types.messages import messages_of
+from rollart_flow.types.token_ids import TokenIds
 from tests.dst.environments import LetterCodec
 
 _ENDED = 1
@@ -42,7 +43,7 @@ class LetterConversation:
         call = ToolCall(f"letters{self._calls:02d}", "add", {"a": text})
         return Action("", tool_calls=(call,))
 
-    def retold(self, observation: Observation) -> tuple[Conversation, tuple[int, ...]]:
+    def retold(self, observation: Observation, token_ids: TokenIds) -> Retold | None:
         raise NotImplementedError("a codec without `branches_history` renders nothing again")
 
     def rewritten_at(self, token_ids: Sequence[int]) -> int | None:

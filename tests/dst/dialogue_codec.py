@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from rollart_flow.control.environment import Conversation, Retold
 from rollart_flow.errors import TemplateRefusedError
 from rollart_flow.types import Action, Message, Observation, Role, Tool, ToolCall
 from rollart_flow.types.messages import messages_of
+from rollart_flow.types.token_ids import TokenBuffer, TokenIds
 from tests.dst.dialogue_plans import DialoguePlan
 from tests.dst.environments import LetterCodec
 from tests.dst.plans import STOP
@@ -61,12 +63,12 @@ class DialogueConversation:
         self._add((action.as_message(),))
         return action
 
-    def retold(self, observation: Observation) -> tuple["DialogueConversation", tuple[int, ...]]:
+    def retold(self, observation: Observation, token_ids: TokenIds) -> Retold | None:
         again = DialogueConversation(self._names, self._longest)
         messages = (*self._messages, *messages_of(observation))
         if len(messages) > self._longest:
             raise TemplateRefusedError(f"over {self._longest} messages")
-        return again, again.observe(messages)
+        return retold(again, again.observe(messages), token_ids)
 
     def rewritten_at(self, token_ids: Sequence[int]) -> int | None:
         if len(self._messages) > self._longest:
@@ -91,6 +93,15 @@ class DialogueConversation:
         name = self._names[ord(letter) % len(self._names)]
         name = "other" if letter == _WITHOUT_TOOL else name
         return ToolCall(call_id, name, {"a": answer, "text": answer})
+
+
+def retold(conversation: Conversation, whole: tuple[int, ...], chain: TokenIds) -> Retold | None:
+    """What `Conversation.retold` returns of the tokens of all messages."""
+    rendered = TokenIds.of(whole)
+    shared = rendered.common(chain)
+    if shared == len(chain):
+        return None
+    return Retold(conversation, TokenBuffer(rendered), shared)
 
 
 def _rendered(messages: Sequence[Message]) -> str:

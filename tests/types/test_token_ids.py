@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollart_flow.types.token_ids import TokenBuffer, TokenIds
+from rollart_flow.types.token_ids import TokenBuffer, TokenIds, common_tokens
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=9)
 
@@ -69,3 +69,23 @@ def test_what_was_read_is_shared_and_read_only() -> None:
 def test_an_id_beyond_32_bits_is_refused() -> None:
     with pytest.raises(OverflowError):
         TokenIds.of([2**31])
+
+
+@given(IDS, IDS, IDS, st.integers(0, 3))
+def test_a_common_beginning_is_found(
+    first: list[int], one: list[int], two: list[int], times: int
+) -> None:
+    first = first * 700 ** (times // 2)
+    chains = [TokenIds.of(first + one), TokenIds.of(first + two)]
+    wanted = common_tokens(first + one, first + two)
+    assert chains[0].common(chains[1]) == chains[1].common(chains[0]) == wanted
+    assert chains[0].prefix(len(first)).common(chains[0]) == len(first)
+
+
+@given(IDS, IDS)
+def test_a_buffer_begins_with_other_tokens(first: list[int], more: list[int]) -> None:
+    former = TokenIds.of(first)
+    buffer = TokenBuffer(former)
+    buffer.extend(more)
+    assert former == tuple(first)
+    assert buffer.read() == (*first, *more)

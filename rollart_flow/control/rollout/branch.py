@@ -13,10 +13,8 @@ from rollart_flow.control.rollout.conversing import Transcript
 from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
 from rollart_flow.types import Image, Message, Observation
 from rollart_flow.types.messages import messages_of
+from rollart_flow.types.token_ids import TokenBuffer, TokenIds
 from rollart_flow.types.trajectories import branch_id
-
-_BLOCK = 256
-"""Tokens that are compared at once."""
 
 
 class Branch:
@@ -96,12 +94,37 @@ class ChainBuilder:
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
         self.turns: list[ChainTurn] = []
-        self.token_ids: list[int] = []
+        self.tokens = TokenBuffer()
         self.images: tuple[Image, ...] | None = None
         """Images of all turns, if they are known."""
+        self.known: tuple[Branch, int] | None = None
+        """A branch, and the number of leading tokens that are its own."""
         self._rendered: list[Message] = []
         self._renamed: dict[str, str] = {}
         """New ids of the calls of the last action, by their former ids."""
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """The chain so far, without a copy."""
+        return self.tokens.read()
+
+    def begun(self, shared: int, observation: Observation, number: int) -> Recorder:
+        """Return the record of the branch, which gets the chain.
+
+        Args:
+            shared: number of leading tokens that are those of another branch.
+            observation: the last one, whose turn begins after them.
+            number: number of that turn in the attempt.
+        """
+        recorder = Recorder(self.turns, self.tokens, shared, self.images)
+        recorder.begin(shared, observation, number)
+        return recorder
+
+    def common(self, other: Branch) -> int:
+        """Return the number of leading tokens that are those of a branch."""
+        if self.known is not None and self.known[0] is other:
+            return self.known[1]
+        return self.token_ids.common(other.recorder.token_ids)
 
     def take(self, turns: Sequence[ChainTurn], source: Recorder) -> None:
         """Add turns of a chain, with the tokens of their actions."""
@@ -113,7 +136,7 @@ class ChainBuilder:
 
     def render(self, turn: ChainTurn) -> None:
         """Add a turn whose action the chat template renders again."""
-        self.turns.append(turn.as_rendered(len(self.token_ids)))
+        self.turns.append(turn.as_rendered(len(self.tokens)))
         self._rendered += messages_of(turn.observation)
         if turn.action is not None:
             self._rendered.append(turn.action.as_message())
@@ -126,14 +149,14 @@ class ChainBuilder:
         if self._rendered:
             shown, self._rendered = (*self._rendered, *messages_of(observation)), []
         ended = not self.turns or self.turns[-1].ended
-        self.token_ids += self.conversation.observe(shown, ended=ended)
+        self.tokens.extend(self.conversation.observe(shown, ended=ended))
         return observation
 
     def _take(self, turn: ChainTurn, token_ids: Sequence[int]) -> None:
-        start = len(self.token_ids)
+        start = len(self.tokens)
         observation = self.observe(turn.observation)
-        action_start = len(self.token_ids)
-        self.token_ids += token_ids
+        action_start = len(self.tokens)
+        self.tokens.extend(token_ids)
         again, action, results = self.conversation.act(token_ids), turn.action, turn.results
         if action is not None:
             pairs = [*zip(action.tool_calls, again.tool_calls, strict=False)]
@@ -148,7 +171,7 @@ class ChainBuilder:
                 turn,
                 start=start,
                 action_start=action_start,
-                end=len(self.token_ids),
+                end=len(self.tokens),
                 observation=observation,
                 action=action,
                 results=results,
@@ -169,23 +192,16 @@ def rendered_again(branch: Branch, observation: Observation) -> ChainBuilder | N
     branch as they are, or refuses its messages as a whole.
     """
     try:
-        conversation, token_ids = branch.conversation.retold(observation)
+        retold = branch.conversation.retold(observation, branch.recorder.token_ids)
     except Exception:  # noqa: BLE001  a template that refuses the whole leaves the chain alone
         return None
-    chain = ChainBuilder(conversation)
-    chain.token_ids = [*token_ids]
-    if chain.token_ids[: len(branch.recorder)] == branch.recorder.token_ids:
+    if retold is None:
         return None
-    chain.turns = [turn.as_rendered() for turn in branch.recorder.turns]
+    chain = ChainBuilder(retold.conversation)
+    chain.tokens, chain.known = retold.tokens, (branch, retold.shared)
+    turns = branch.recorder.turns
+    chain.turns = [
+        turn if turn.rendered and not turn.start else turn.as_rendered() for turn in turns
+    ]
     chain.images = branch.recorder.images
     return chain
-
-
-def common_tokens(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the longest common beginning of two chains."""
-    most = min(len(one), len(other))
-    start = 0
-    while start < most and one[start : start + _BLOCK] == other[start : start + _BLOCK]:
-        start += _BLOCK
-    pairs = zip(one[start:most], other[start:most], strict=True)
-    return next((at for at, (a, b) in enumerate(pairs, start) if a != b), most)

@@ -8,7 +8,6 @@ from rollart_flow.control.rollout.branch import (
     Branch,
     ChainBuilder,
     branch_rows,
-    common_tokens,
     rendered_again,
 )
 from rollart_flow.control.rollout.conversing import (
@@ -124,7 +123,7 @@ class BranchTree:
             tokens = branch.conversation.observe(observation, ended=recorder.ended)
         except Exception as error:  # what no tokenizer or template takes is the environment's doing
             raise _encoding_failed(error) from error
-        if len(recorder.token_ids) + len(tokens) < self._limits.context_tokens:
+        if len(recorder) + len(tokens) < self._limits.context_tokens:
             recorder.observe(observation, tokens, number)
             return True
         if branch.transcript is not None:  # the conversation forgets the observation
@@ -158,12 +157,9 @@ class BranchTree:
         most = self._limits.max_branches
         if len(self.all) >= most and sum(each.recorder.sampled for each in self.all) >= most:
             raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.BRANCH_LIMIT))
-        token_ids = chain.token_ids
-        if len(token_ids) >= self._limits.context_tokens:
+        if len(chain.tokens) >= self._limits.context_tokens:
             raise AttemptEndedError(AttemptResult(Outcome.TRUNCATED, Reason.CONTEXT_OVERFLOW))
-        shared = common_tokens(token_ids, self.current.recorder.token_ids)
-        branch.recorder = Recorder(chain.turns, token_ids[:shared], chain.images)
-        branch.recorder.observe(observation, token_ids[shared:], number)
+        branch.recorder = chain.begun(chain.common(self.current), observation, number)
         self.current = branch
         self.all.append(branch)
 

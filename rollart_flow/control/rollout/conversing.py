@@ -9,13 +9,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rollart_flow.control.environment import Codec, Conversation, takes_messages
+from rollart_flow.control.environment import Codec, Conversation, Retold, takes_messages
 from rollart_flow.control.rollout.interrupts import failed
 from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
 from rollart_flow.errors import SettingsError
 from rollart_flow.text import one_line
 from rollart_flow.types import Action, Message, Observation, Reason, Tool, ToolCall
 from rollart_flow.types.messages import messages_of, tool_result
+from rollart_flow.types.token_ids import TokenIds
 
 
 class TextConversation:
@@ -38,7 +39,7 @@ class TextConversation:
         """Return the text of generated tokens as an action."""
         return Action(self._codec.decode(token_ids))
 
-    def retold(self, observation: Observation) -> tuple[Conversation, tuple[int, ...]]:
+    def retold(self, observation: Observation, token_ids: TokenIds) -> Retold | None:
         """Raise SettingsError: text has no messages that are rendered again."""
         raise SettingsError("this codec converts text only, not messages")
 

@@ -146,7 +146,7 @@ class EnvManager(AttemptManager):
             sampling = replace(sampling, max_tokens=room)
         return GenerationRequest(
             request_id=f"{self._session}/{turn}",
-            prompt_ids=tuple(recorder.token_ids),
+            prompt_ids=recorder.token_ids,
             sampling=sampling,
             trajectory_id=assignment.trajectory_id,
             domain=assignment.task.domain,

@@ -101,25 +101,26 @@ class Recorder:
 
     Args:
         before: turns that other branches have sampled, and that this one shows the policy.
-        shared: leading tokens that are those of the branch that this one came from.
+        chain: the chain so far, which the recorder extends; None if it has no tokens.
+        shared: number of leading tokens that are those of the branch that this one came from.
         images: images of `before`; None: they are collected.
     """
 
     __slots__ = (
-        "_kept", "_logprobs", "_prompt", "_turn", "_versions", "before", "images", "own",
-        "shared_tokens", "token_ids", "withheld",
+        "_chain", "_kept", "_logprobs", "_turn", "_versions", "before", "images", "own",
+        "shared_tokens", "withheld",
     )  # fmt: skip
 
     def __init__(
         self,
         before: Sequence[ChainTurn] = (),
-        shared: Sequence[int] = (),
+        chain: TokenBuffer | None = None,
+        shared: int = 0,
         images: tuple[Image, ...] | None = None,
     ) -> None:
         self.before = before
-        self.shared_tokens = len(shared)
-        self.token_ids: list[int] = [*shared]
-        """The chain so far."""
+        self.shared_tokens = shared
+        self._chain = TokenBuffer() if chain is None else chain
         if images is None:
             images = tuple(image for turn in before for image in images_of(turn.observation))
         self.images = images
@@ -131,8 +132,6 @@ class Recorder:
         self._versions: list[int] = []
         self._kept: list[tuple[int, ...]] = []
         """Kept token ids, only for sampling that truncates."""
-        self._prompt: TokenBuffer | None = None
-        """The chain in the form of prompts, up to the last one."""
         self._turn: ChainTurn | None = None
         """Current turn, until it has ended."""
         self.withheld: Withheld | None = None
@@ -140,7 +139,12 @@ class Recorder:
 
     def __len__(self) -> int:
         """Number of tokens in the chain."""
-        return len(self.token_ids)
+        return len(self._chain)
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """The chain so far, without a copy."""
+        return self._chain.read()
 
     @property
     def settled_tokens(self) -> int:
@@ -171,13 +175,6 @@ class Recorder:
         last = self.own[-1] if self.own else self.last
         return last is None or last.finish_reason != FinishReason.LENGTH
 
-    def prompt(self) -> TokenIds:
-        """Return the chain so far; the cost is that of what it has and the last prompt had not."""
-        if self._prompt is None:
-            self._prompt = TokenBuffer()
-        self._prompt.extend(self.token_ids[len(self._prompt) :])
-        return self._prompt.read()
-
     def observe(
         self, observation: Observation, token_ids: Sequence[int], number: int | None = None
     ) -> None:
@@ -188,11 +185,20 @@ class Recorder:
             token_ids: its tokens, after those of the chain.
             number: number of the turn in the attempt; None: that of the turn in the chain.
         """
-        start = len(self.token_ids)
-        number = len(self.own) if number is None else number
-        self._turn = ChainTurn(number, start, start + len(token_ids), observation)
+        start = len(self)
+        self._chain.extend(token_ids)
+        self.begin(start, observation, len(self.own) if number is None else number)
+
+    def begin(self, start: int, observation: Observation, number: int) -> None:
+        """Begin a turn with an observation whose tokens the chain ends with.
+
+        Args:
+            start: index of its first token.
+            observation: what the environment shows.
+            number: number of the turn in the attempt.
+        """
+        self._turn = ChainTurn(number, start, len(self), observation)
         self.own.append(self._turn)
-        self.token_ids += token_ids
         if not isinstance(observation, str):
             self.images += images_of(observation)
 
@@ -201,7 +207,7 @@ class Recorder:
         turn = self._turn
         if turn is None:
             raise ValueError("an action needs an observation before it")
-        self.token_ids += generation.token_ids
+        self._chain.extend(generation.token_ids)
         self._logprobs += generation.logprobs
         self._versions += generation.versions
         self._kept += generation.kept
@@ -211,7 +217,7 @@ class Recorder:
         turn.worker = generation.worker
         turn.prefilled_by = generation.prefilled_by
         turn.finish_reason = generation.finish_reason
-        turn.end = len(self.token_ids)
+        turn.end = len(self)
         return turn
 
     def withdraw(self) -> None:
@@ -220,9 +226,7 @@ class Recorder:
         if turn is None or turn.action is not None:
             return
         self.own.pop()
-        del self.token_ids[turn.start :]
-        if self._prompt is not None:
-            self._prompt.cut(turn.start)
+        self._chain.cut(turn.start)
         if shown := images_of(turn.observation):
             self.images = self.images[: -len(shown)]
 
@@ -237,18 +241,14 @@ class Recorder:
         start, end = sum(counts[:first]), sum(counts[:after])
         length = self.own[after - 1].end
         before, own = (*self.before, *self.own[:first]), self.own[first:after]
-        shared = self.token_ids[: self.own[first].start] if first else self.shared_ids
+        shared = self.own[first].start if first else self.shared_tokens
         later = [image for turn in self.own[after:] for image in images_of(turn.observation)]
-        made = Recorder(before, shared, self.images[: len(self.images) - len(later)])
-        made.own, made.token_ids = own, self.token_ids[:length]
+        chain = TokenBuffer(self.token_ids.prefix(length))
+        made = Recorder(before, chain, shared, self.images[: len(self.images) - len(later)])
+        made.own = own
         made._logprobs, made._versions = self._logprobs[start:end], self._versions[start:end]
         made._kept = self._kept[start:end]
         return made
-
-    @property
-    def shared_ids(self) -> list[int]:
-        """The leading tokens that are those of the branch that this one came from."""
-        return self.token_ids[: self.shared_tokens]
 
     def end_turn(self, reward: float = 0.0, step_s: float = 0.0) -> None:
         """End the turn with the environment's answer, or without one if there is none."""

@@ -10,8 +10,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from rollart_flow.control.environment import ChatCodec, Conversation
-from rollart_flow.control.rollout.branch import ChainBuilder, common_tokens, rendered_again
-from rollart_flow.control.rollout.recorder import Recorder
+from rollart_flow.control.rollout.branch import ChainBuilder, rendered_again
 from rollart_flow.errors import RollartError, SettingsError
 from rollart_flow.gateway.core.call_ids import CallIds
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelCall, Refusal
@@ -19,6 +18,7 @@ from rollart_flow.gateway.core.exchange import Evidence
 from rollart_flow.gateway.core.forest import CapturedBranch, CapturedTurn, Forest, Found
 from rollart_flow.text import one_line
 from rollart_flow.types import AttemptLimits, Message, Role, Tool
+from rollart_flow.types.token_ids import TokenIds
 
 V = TypeVar("V")
 
@@ -94,7 +94,7 @@ class PromptBuilder:
         parts = self._parts(call, found)
         chain = self._chain(call, found, parts)
         _rendered(partial(chain.observe, parts[-1].shown))
-        return len(chain.token_ids)
+        return len(chain.tokens)
 
     def restore(self, branch: CapturedBranch) -> None:
         """Give a branch the conversation of its chain again, if it has another one."""
@@ -167,11 +167,11 @@ class PromptBuilder:
             found = replace(found, evidence=Evidence.ECHO)
         return self._start(chain, shown, found, source, number, call.tools)
 
-    def _with_tokens(self, call: ModelCall, found: Found, token_ids: Sequence[int]) -> Found:
+    def _with_tokens(self, call: ModelCall, found: Found, token_ids: TokenIds) -> Found:
         """Return the answer with which the longest beginning of the tokens ends."""
         best: list[CapturedTurn] = []
         for branch in self._branches:
-            shared = common_tokens(token_ids, branch.recorder.token_ids)
+            shared = token_ids.common(branch.recorder.token_ids)
             ended = [turn for turn in branch.turns if turn.chain.end <= shared]
             if ended and (not best or ended[-1].chain.end >= best[0].chain.end):
                 again = best and ended[-1].chain.end == best[0].chain.end
@@ -186,7 +186,7 @@ class PromptBuilder:
     ) -> PlacedCall:
         """Go on with a branch whose tokens a rendered conversation begins with."""
         branch, length = turn.branch, turn.chain.end
-        self._check_room(len(chain.token_ids))
+        self._check_room(len(chain.tokens))
         ids = CallIds()
         ids.answered(turn)
         shown = tuple(map(ids.in_chain, call.messages[found.used :]))
@@ -204,17 +204,14 @@ class PromptBuilder:
         tools: Sequence[Tool],
     ) -> PlacedCall:
         """Begin a branch with a chain, the last messages of which are `shown`."""
-        token_ids = chain.token_ids
-        self._check_room(len(token_ids))
+        self._check_room(len(chain.tokens))
         if len(self._branches) >= self._limits.max_branches:
             raise BudgetSpentError("the attempt has as many branches as it may have")
         parent = None if source is None else source.branch
         shared = 0
         if parent is not None:  # what a call under way has added may be taken back
-            shared = common_tokens(token_ids, parent.recorder.token_ids)
-            shared = min(shared, parent.recorder.settled_tokens)
-        recorder = Recorder(chain.turns, token_ids[:shared], chain.images)
-        recorder.observe(shown, token_ids[shared:], number)
+            shared = min(chain.common(parent), parent.recorder.settled_tokens)
+        recorder = chain.begun(shared, shown, number)
         branch = CapturedBranch(chain.conversation, tools, recorder, parent=parent)
         self._branches.append(branch)
         return PlacedCall(branch=branch, found=found, new=True, source=source)

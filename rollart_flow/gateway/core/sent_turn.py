@@ -19,7 +19,7 @@ class SentTurn:
 
     def mismatches(self, token_ids: Sequence[int]) -> int:
         """Return the number of tokens that the chain has otherwise, or has not."""
-        expected = [*self.prompt_end, *self.returned]
+        expected = (*self.prompt_end, *self.returned)
         found = token_ids[self.turn.start : self.turn.end]
         if expected == found and self.turn.action_start - self.turn.start == len(self.prompt_end):
             return 0

@@ -212,7 +212,7 @@ class CaptureSession:
         room = self._limits.context_tokens - len(recorder)
         left = self._capture.max_tokens - self._engine.tokens
         most = min(room, left, room if call.max_tokens is None else max(call.max_tokens, 1))
-        request = self._engine.request(exchange, recorder.prompt(), recorder.images, most)
+        request = self._engine.request(exchange, recorder.token_ids, recorder.images, most)
         outcome = asyncio.ensure_future(self._run(call, exchange, placed, request))
         under_way = CallUnderWay(exchange, outcome)
         self._under_way[exchange.number] = self._placed[exchange.number] = under_way

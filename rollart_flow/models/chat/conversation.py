@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 
+from rollart_flow.control.environment import Retold
 from rollart_flow.errors import TemplateRefusedError
 from rollart_flow.models.chat.calls import WrittenCall
 from rollart_flow.models.chat.formats import ChatFormat, ParsedText
@@ -14,6 +16,7 @@ from rollart_flow.models.chat.template import Form
 from rollart_flow.models.pictures import PictureProcessor
 from rollart_flow.types import Action, Message, Observation, Role, ToolCall
 from rollart_flow.types.messages import messages_of
+from rollart_flow.types.token_ids import TokenIds
 
 _CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 """Mistral's templates refuse every other id."""
@@ -40,7 +43,7 @@ class TemplateConversation:
         self._tools = tools
         self._stops = frozenset(stops)
         self._pictures = pictures
-        self._history = HistoryRenderer(renderer, tools)
+        self._history = HistoryRenderer(renderer, tools, partial(_expanded, pictures))
         self._heads = self._next_heads = NO_HEADS
         self._messages: list[Message] = []
         self._call_ids: set[str] = set()
@@ -74,22 +77,30 @@ class TemplateConversation:
         self._heads = self._next_heads
         self._call_ids.update(call.call_id for each in new for call in each.tool_calls)
         self._thinking = suffix.thinking
-        return self._expanded(suffix.token_ids, new)
+        return _expanded(self._pictures, suffix.token_ids, new)
 
-    def retold(self, observation: Observation) -> tuple["TemplateConversation", tuple[int, ...]]:
-        """Return a conversation with all messages as they are rendered now, and its tokens.
+    def retold(self, observation: Observation, token_ids: TokenIds) -> Retold | None:
+        """Return all messages as they are rendered now; None if they begin with the chain.
 
-        The cost is that of the new messages, where the template allows it.
+        Beside a copy of the tokens for a new chain, the cost is that of the new messages, where
+        the template allows it.
 
         Args:
             observation: the next observation, which this conversation does not get.
+            token_ids: the whole chain.
 
         Raises:
             TemplateRefusedError: the chat template refuses the messages.
         """
         new = messages_of(observation)
         messages = [*self._messages, *new]
-        suffix, self._next_heads = self._history.render(messages, self._heads)
+        found = self._history.render(messages, self._heads)
+        shared = found.common(token_ids)
+        if shared == len(token_ids):
+            self._next_heads = found.heads_after(self._heads, token_ids)
+            return None
+        tokens = found.joined()
+        self._next_heads = found.heads_after(self._heads, tokens.read())
         again = TemplateConversation(
             self._renderer, self._tokenizer, self._format, self._tools, tuple(self._stops),
             self._pictures,
@@ -97,8 +108,8 @@ class TemplateConversation:
         again._history, again._heads = self._history, self._next_heads
         again._messages = messages
         again._call_ids = self._call_ids.union(call.call_id for m in new for call in m.tool_calls)
-        again._thinking = suffix.thinking
-        return again, self._expanded(suffix.token_ids, messages if self._pictures else new)
+        again._thinking = found.thinking
+        return Retold(again, tokens, shared)
 
     def act(self, token_ids: Sequence[int]) -> Action:
         """Return the action that generated tokens are; malformed calls have an error."""
@@ -146,23 +157,12 @@ class TemplateConversation:
         """
         try:
             prompt = self._messages[-1].role is not Role.ASSISTANT
-            found, _ = self._history.render(self._messages, self._heads, prompt=prompt)
-            again = self._expanded(found.token_ids, self._messages)
+            found = self._history.render(self._messages, self._heads, prompt=prompt)
         except TemplateRefusedError:
             return 0
-        if again[: len(token_ids)] == tuple(token_ids):
-            return None
-        pairs = enumerate(zip(token_ids, again, strict=False))
-        return next((at for at, (old, new) in pairs if old != new), len(again))
-
-    def _expanded(self, token_ids: tuple[int, ...], messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return rendered tokens with as many placeholders as the images of messages take."""
-        images = [image for message in messages for image in message.images]
-        if self._pictures is not None:
-            return self._pictures.expand(token_ids, images)
-        if images:
-            raise TemplateRefusedError("the policy's model takes no images, but a message has one")
-        return token_ids
+        chain = token_ids if isinstance(token_ids, TokenIds) else TokenIds.of(token_ids)
+        at = found.common(chain)
+        return at if at < len(chain) else None
 
     @property
     def _system(self) -> Message | None:
@@ -178,3 +178,15 @@ class TemplateConversation:
         self._call_ids.add(call_id)
         text = "" if written.error is None else written.text
         return ToolCall(call_id, written.name, written.arguments or {}, written.error, text)
+
+
+def _expanded(
+    pictures: PictureProcessor | None, token_ids: tuple[int, ...], messages: Sequence[Message]
+) -> tuple[int, ...]:
+    """Return rendered tokens with as many placeholders as the images of messages take."""
+    images = [image for message in messages for image in message.images]
+    if pictures is not None:
+        return pictures.expand(token_ids, images)
+    if images:
+        raise TemplateRefusedError("the policy's model takes no images, but a message has one")
+    return token_ids

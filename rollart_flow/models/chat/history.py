@@ -9,31 +9,35 @@ The invariant: the tokens are those that rendering the whole conversation gives.
 allows heads is found out by rendering a probe conversation in both ways; if not, all is rendered.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from rollart_flow.errors import TemplateRefusedError
-from rollart_flow.models.chat.renderer import Suffix, TurnRenderer
+from rollart_flow.models.chat.renderer import TurnRenderer
 from rollart_flow.models.chat.template import Form
 from rollart_flow.types import Message, Role, ToolCall
 from rollart_flow.types.messages import tool_result
+from rollart_flow.types.token_ids import NO_TOKENS, TokenBuffer, TokenIds, common_tokens
 
 _CALL = ToolCall("probe0002", "probe", {"of": "a call"})
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The tokens of the first messages, up to the marker at the end of the last one, an action."""
+    """The first messages, up to the marker at the end of the last one, an action."""
 
     messages: int
     """Number of messages; the next one is what the environment showed after the action."""
-    token_ids: tuple[int, ...]
+    length: int
+    """Number of their tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
     """Heads of one conversation."""
 
+    token_ids: TokenIds = NO_TOKENS
+    """Tokens with which all heads begin."""
     settled: Head | None = None
     """Head before a question of the user."""
     newest: Head | None = None
@@ -48,6 +52,49 @@ class Heads:
 
 
 NO_HEADS = Heads()
+Expand = Callable[[tuple[int, ...], Sequence[Message]], tuple[int, ...]]
+"""Function that gives the images of messages their places among the messages' tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """The tokens of a whole conversation: those of its head, and what follows them."""
+
+    head: TokenIds
+    rest: tuple[int, ...]
+    thinking: bool
+    """Whether the prompt for the action opens its thinking."""
+    made: Heads | None = None
+    """Heads for the next time, without their tokens; None if the former ones hold on."""
+
+    def common(self, chain: TokenIds) -> int:
+        """Return the number of leading tokens that are those of a chain.
+
+        The cost is that of the rest if the head was read from the chain's buffer.
+        """
+        start = self.head.common(chain)
+        if start < len(self.head):
+            return start
+        return start + common_tokens(self.rest, chain[start : start + len(self.rest)])
+
+    def joined(self) -> TokenBuffer:
+        """Return all tokens in a buffer of their own."""
+        tokens = TokenBuffer(self.head)
+        tokens.extend(self.rest)
+        return tokens
+
+    def heads_after(self, heads: Heads, token_ids: TokenIds) -> Heads:
+        """Return the heads for the next time.
+
+        Args:
+            heads: those that this rendering began with.
+            token_ids: the tokens of the rendering, or a chain with which they begin.
+        """
+        if self.made is None or self.made.newest is None:
+            return heads
+        if len(token_ids) < self.made.newest.length:  # the template ends actions with more text
+            token_ids = self.joined().read()
+        return replace(self.made, token_ids=token_ids)
 
 
 class HistoryRenderer:
@@ -56,16 +103,18 @@ class HistoryRenderer:
     Args:
         renderer: renderer of the template.
         tools: functions that the policy may call.
+        expand: gives images their places.
     """
 
-    def __init__(self, renderer: TurnRenderer, tools: Sequence[Form]) -> None:
+    def __init__(self, renderer: TurnRenderer, tools: Sequence[Form], expand: Expand) -> None:
         self._renderer = renderer
         self._tools = tools
+        self._expand = expand
 
     def render(
         self, messages: Sequence[Message], heads: Heads = NO_HEADS, *, prompt: bool = True
-    ) -> tuple[Suffix, Heads]:
-        """Return the tokens of a whole conversation, and its heads for the next time.
+    ) -> Rendering:
+        """Return the tokens of a whole conversation.
 
         Args:
             messages: the messages, at least one.
@@ -80,27 +129,36 @@ class HistoryRenderer:
         if kind not in known:
             known[kind] = self._agrees(system)
         if not known[kind]:
-            return self._renderer.all(messages, self._tools, prompt=prompt), NO_HEADS
+            return self._whole(messages, prompt=prompt)
         return self._render(messages, heads, prompt=prompt)
 
-    def _render(
-        self, messages: Sequence[Message], heads: Heads, *, prompt: bool
-    ) -> tuple[Suffix, Heads]:
+    def _render(self, messages: Sequence[Message], heads: Heads, *, prompt: bool) -> Rendering:
         head = heads.of(messages)
         if head is None:
-            whole = self._renderer.all(messages, self._tools, prompt=prompt)
+            found = self._whole(messages, prompt=prompt)
         else:
-            rest = self._renderer.after(messages, head.messages, self._tools, prompt=prompt)
-            whole = Suffix((*head.token_ids, *rest.token_ids), rest.thinking)
+            rest, thinking = self._after(messages, head.messages, prompt=prompt)
+            found = Rendering(heads.token_ids.prefix(head.length), rest, thinking)
         last = next((n for n in range(len(messages), 0, -1) if _acts(messages[n - 1])), 0)
         if not prompt or not last or last == len(messages):
-            return whole, heads
-        tail = self._renderer.after(messages, last, self._tools, prompt=True).token_ids
-        if whole.token_ids[len(whole.token_ids) - len(tail) :] != tail:
-            return whole, heads
-        made = Head(last, whole.token_ids[: len(whole.token_ids) - len(tail)])
+            return found
+        tail, _ = self._after(messages, last, prompt=True)
+        if found.rest[-len(tail) :] != tail:
+            return found
+        made = Head(last, len(found.head) + len(found.rest) - len(tail))
         settled = heads.settled if all(map(_goes_on, messages[last:])) else made
-        return whole, Heads(settled, made, len(messages))
+        return replace(found, made=Heads(NO_TOKENS, settled, made, len(messages)))
+
+    def _whole(self, messages: Sequence[Message], *, prompt: bool) -> Rendering:
+        found = self._renderer.all(messages, self._tools, prompt=prompt)
+        token_ids = self._expand(found.token_ids, messages)
+        return Rendering(NO_TOKENS, token_ids, found.thinking)
+
+    def _after(
+        self, messages: Sequence[Message], start: int, *, prompt: bool
+    ) -> tuple[tuple[int, ...], bool]:
+        found = self._renderer.after(messages, start, self._tools, prompt=prompt)
+        return self._expand(found.token_ids, messages[start:]), found.thinking
 
     def _agrees(self, system: Message | None) -> bool:
         """Return whether a probe conversation has the same tokens with heads and without."""
@@ -109,12 +167,13 @@ class HistoryRenderer:
         try:
             for observation, action in _probe(with_calls=bool(self._tools)):
                 said += observation
-                found, heads = self._render(said, heads, prompt=True)
-                if found != self._renderer.all(said, self._tools):
+                found = self._render(said, heads, prompt=True)
+                if not _agree(found, self._whole(said, prompt=True)):
                     return False
+                heads = found.heads_after(heads, found.joined().read())
                 said.append(action)
-                found, _ = self._render(said, heads, prompt=False)
-                if found != self._renderer.all(said, self._tools, prompt=False):
+                found = self._render(said, heads, prompt=False)
+                if not _agree(found, self._whole(said, prompt=False)):
                     return False
         except TemplateRefusedError:
             return False
@@ -144,6 +203,11 @@ def _probe(*, with_calls: bool) -> list[tuple[list[Message], Message]]:
         (result, plain),
         ([asked[4]], thought),
     ]
+
+
+def _agree(one: Rendering, other: Rendering) -> bool:
+    ids = one.joined().read() == other.joined().read()
+    return ids and one.thinking == other.thinking
 
 
 def _goes_on(message: Message) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rollart_flow.control.environment import Retold
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.replay.episode import in_order
@@ -31,7 +32,9 @@ from rollart_flow.types import (
 )
 from rollart_flow.types.branching import Retry, Return, StepObservation, SubAgent
 from rollart_flow.types.messages import messages_of, system, tool_result, user
+from rollart_flow.types.token_ids import TokenIds
 from tests.control.rollout.test_dialogue import ADD, ASSIGNMENT, JsonCodec, JsonConversation
+from tests.dst.dialogue_codec import retold
 from tests.dst.environments import wall
 from tests.dst.log import EventLog
 from tests.dst.plans import STOP
@@ -49,9 +52,10 @@ class NumberedConversation(JsonConversation):
         self.calls = 0
         self.messages: list[Message] = []
 
-    def retold(self, observation: Observation) -> tuple["NumberedConversation", tuple[int, ...]]:
+    def retold(self, observation: Observation, token_ids: TokenIds) -> Retold | None:
         again = NumberedConversation()
-        return again, again.observe((*self.messages, *messages_of(observation)))
+        whole = again.observe((*self.messages, *messages_of(observation)))
+        return retold(again, whole, token_ids)
 
     def observe(self, observation: Observation, *, ended: bool = True) -> tuple[int, ...]:
         shown = messages_of(observation)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rollart_flow.control.environment import Codec
+from rollart_flow.control.environment import Codec, Retold
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.replay.spoken import recorded_turns, spoken_again
@@ -30,6 +30,7 @@ from rollart_flow.types import (
     Trajectory,
 )
 from rollart_flow.types.messages import messages_of, system, tool_result, user
+from rollart_flow.types.token_ids import TokenIds
 from tests.dst.environments import LetterCodec, wall
 from tests.dst.log import EventLog
 from tests.dst.plans import STOP
@@ -52,7 +53,7 @@ ADD = Tool(
 class JsonConversation:
     """A template of JSON lines; an action is the JSON of an assistant's message."""
 
-    def retold(self, observation: Observation) -> tuple["JsonConversation", tuple[int, ...]]:
+    def retold(self, observation: Observation, token_ids: TokenIds) -> Retold | None:
         raise AssertionError("this codec does not branch")
 
     def observe(self, observation: Observation, *, ended: bool = True) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from rollart_flow.errors import SettingsError, TemplateRefusedError
 from rollart_flow.gateway.core.calls import CallRefusedError, Refusal
 from rollart_flow.types import Action, Observation, Reason, Tool
 from rollart_flow.types.messages import messages_of, user
+from rollart_flow.types.token_ids import TokenBuffer, TokenIds
 from tests.gateway.core.rig import ADDED, CODEC, FIRST, Client, Rig, Script, ScriptedEngine
 from tests.gateway.core.test_retries import settle
 
@@ -56,7 +57,10 @@ async def test_tokens_that_differ_from_what_was_sampled_are_not_trained() -> Non
     await Client(rig.session.answer, (*FIRST, user("other"))).turn()
     await rig.session.seal()
     recorder, _ = rig.session.rows("g1-00")[0]
-    rig.session._prompts.branches[0].recorder.token_ids[rig.exchanges[0].answer_start] += 1
+    damaged = rig.session._prompts.branches[0].recorder
+    ids = [*damaged.token_ids]
+    ids[rig.exchanges[0].answer_start] += 1
+    damaged._chain = TokenBuffer(TokenIds.of(ids))
     (bad, _), (good, _) = rig.session.rows("g1-00")
     assert recorder.withheld is None
     assert bad.withheld is not None
@@ -76,7 +80,7 @@ async def test_a_chain_that_changes_during_a_call_is_not_trained() -> None:
     rig = Rig(ScriptedEngine(Script("one", waits=go)))
     task = asyncio.ensure_future(Client(rig.session.answer).turn())
     await settle()
-    rig.session._prompts.branches[0].recorder.token_ids.append(7)
+    rig.session._prompts.branches[0].recorder._chain.extend([7])
     go.set()
     await task
     await rig.session.seal()

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rollart_flow.control.environment import Conversation
 from rollart_flow.errors import TemplateRefusedError
 from rollart_flow.models.chat.template import ChatTemplate, Form
 from rollart_flow.types import Message
 from rollart_flow.types.messages import tool_result, user
+from rollart_flow.types.token_ids import TokenBuffer, TokenIds, common_tokens
 from tests.models.chat.families import (
     DEEPSEEK_TOOLS,
     FAMILIES,
@@ -57,7 +59,7 @@ def test_the_tokens_are_those_of_the_whole_conversation(
 ) -> None:
     written = actions(family)
     tools = TOOLS if family.tools else ()
-    conversation = family.codec.converse(tools)
+    conversation: Conversation = family.codec.converse(tools)
     messages: list[Message] = opening(family)
     chain = conversation.observe(messages)
     for kind, text, branches in turns:
@@ -71,10 +73,14 @@ def test_the_tokens_are_those_of_the_whole_conversation(
             whole = family.codec.converse(tools).observe(messages)
         except TemplateRefusedError:
             return
-        again, token_ids = conversation.retold(shown)
-        assert token_ids == whole
-        if branches:
-            conversation, chain = again, token_ids
+        again = conversation.retold(shown, TokenIds.of(chain))
+        if again is None:
+            assert whole[: len(chain)] == chain
+        else:
+            assert again.tokens.read() == whole
+            assert again.shared == common_tokens(chain, whole) < len(chain)
+        if again is not None and branches:
+            conversation, chain = again.conversation, whole
         else:
             chain += conversation.observe(shown)
         assert conversation.rewritten_at(chain) == rewritten_at(family, messages, chain)
@@ -109,24 +115,60 @@ def test_a_turn_renders_no_earlier_turns(
 
     monkeypatch.setattr(ChatTemplate, "render", counted)
     written = actions(family)[kind]
-    conversation = family.codec.converse(TOOLS)
-    conversation.observe(opening(family))
+    conversation: Conversation = family.codec.converse(TOOLS)
+    tokens = TokenBuffer(TokenIds.of(conversation.observe(opening(family))))
     found = []
     for _ in range(20):
         sizes.clear()
+        tokens.extend(written)
         action = conversation.act(written)
         shown = [tool_result(call, "3") for call in action.tool_calls] or [user("And?")]
-        conversation, _ = conversation.retold(shown)
+        conversation, tokens = told_again(conversation, shown, tokens)
         found.append(max(sizes))
     assert max(found[3:]) <= 6, "the message of the system, a probe of a turn, and two turns"
+
+
+@pytest.mark.parametrize("kind", ["thinking", "call"])
+def test_a_turn_compares_no_earlier_tokens(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    common = TokenIds.common
+
+    def counted(self: TokenIds, other: TokenIds) -> int:
+        shared = self._view.obj is other._view.obj
+        compared.append(0 if shared else min(len(self), len(other)))
+        return common(self, other)
+
+    monkeypatch.setattr(TokenIds, "common", counted)
+    written = actions(QWEN3)[kind]
+    conversation: Conversation = QWEN3.codec.converse(TOOLS)
+    tokens = TokenBuffer(TokenIds.of(conversation.observe(opening(QWEN3))))
+    for turn in range(40):
+        compared.clear()
+        tokens.extend(written)
+        action = conversation.act(written)
+        shown = [tool_result(call, "3") for call in action.tool_calls] or [user("And?")]
+        conversation, tokens = told_again(conversation, shown, tokens)
+        assert not sum(compared) or turn < 3 or len(tokens) < 2 * compared[0]
+
+
+def told_again(
+    conversation: Conversation, shown: Sequence[Message], tokens: TokenBuffer
+) -> tuple[Conversation, TokenBuffer]:
+    """Go on with the messages as they are rendered now; the tokens grow."""
+    again = conversation.retold(shown, tokens.read())
+    if again is not None:
+        return again.conversation, again.tokens
+    tokens.extend(conversation.observe(shown))
+    return conversation, tokens
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_most_real_templates_allow_it(family: Family) -> None:
     conversation = family.codec.converse(TOOLS if family.tools else ())
-    conversation.observe(opening(family))
-    conversation.act(actions(family)["text"])
-    conversation.retold("And?")
+    chain = conversation.observe(opening(family))
+    written = actions(family)["text"]
+    conversation.act(written)
+    conversation.retold("And?", TokenIds.of(chain + written))
     known = conversation._renderer.takes_heads
     assert known[family.system, family.tools] is (family not in WHOLE)
 
@@ -138,13 +180,14 @@ def test_a_template_that_counts_its_turns_is_rendered_whole() -> None:
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant' }}{% endif %}"
     )
     family = Family("counting", ("<|im_end|>", "<|im_start|>"), template=source, tools=False)
-    conversation = family.codec.converse()
+    conversation: Conversation = family.codec.converse()
     messages: list[Message] = [user("Go")]
-    conversation.observe(messages)
+    tokens = TokenBuffer(TokenIds.of(conversation.observe(messages)))
     for _ in range(5):
+        tokens.extend(family.ids("on<|im_end|>"))
         messages += [conversation.act(family.ids("on<|im_end|>")).as_message(), user("And?")]
-        conversation, token_ids = conversation.retold("And?")
-        assert family.text(token_ids) == family.rendered(messages)
+        conversation, tokens = told_again(conversation, [user("And?")], tokens)
+        assert family.text(tokens.read()) == family.rendered(messages)
 
 
 def test_messages_that_the_template_refuses_leave_the_conversation_as_it_was() -> None:
@@ -152,12 +195,34 @@ def test_messages_that_the_template_refuses_leave_the_conversation_as_it_was() -
         chains = []
         for asks in (False, True):
             conversation = family.codec.converse()
-            conversation.observe("one")
-            conversation.act(family.ids("on" + family.text_end))
+            written = family.ids("on" + family.text_end)
+            chain = TokenIds.of(conversation.observe("one") + written)
+            conversation.act(written)
             if asks and family is GEMMA:
                 with pytest.raises(TemplateRefusedError):
-                    conversation.retold([user("two"), user("three")])
+                    conversation.retold([user("two"), user("three")], chain)
             elif asks:
-                conversation.retold("two")
+                conversation.retold("two", chain)
             chains.append(conversation.observe("two"))
         assert chains[0] == chains[1]
+
+
+def test_heads_have_the_text_that_a_template_writes_after_actions() -> None:
+    source = (
+        "{% for message in messages %}{{ '<|im_start|>' + message.role + message.content + '\n' "
+        "+ '<|im_end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant' }}{% endif %}"
+    )
+    family = Family("spaced", ("<|im_end|>", "<|im_start|>"), template=source, tools=False)
+    conversation: Conversation = family.codec.converse()
+    messages: list[Message] = [user("Go")]
+    tokens = TokenBuffer(TokenIds.of(conversation.observe(messages)))
+    for written in ("on", "on", "on\n<|im_end|>", "on<|im_end|>", "on"):  # some reach their limit
+        tokens.extend(family.ids(written))
+        messages += [conversation.act(family.ids(written)).as_message(), user("And?")]
+        again = conversation.retold("And?", tokens.read())
+        if again is None:
+            tokens.extend(conversation.observe("And?", ended=written.endswith(">")))
+        else:
+            conversation, tokens = again.conversation, again.tokens
+            assert family.text(tokens.read()) == family.rendered(messages)
