@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from rollart_flow.blocked import blocking
 from rollart_flow.errors import RollartError
-from rollart_flow.text import one_line
+from rollart_flow.text import counted, one_line
 from rollart_flow.types import Retried
 
 T = TypeVar("T")
@@ -141,7 +141,7 @@ class _Failures:
     def __str__(self) -> str:
         """Return the name of the wait for the operation."""
         return (
-            f"{self._what} (failed {self._count} times: {self._last})"
+            f"{self._what} (failed {counted(self._count, 'time')}: {self._last})"
             if self._count
             else self._what
         )

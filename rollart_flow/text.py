@@ -45,6 +45,15 @@ def trace(error: BaseException) -> str:
     return said if len(said) <= _TRACE_CHARACTERS else f"…{said[1 - _TRACE_CHARACTERS :]}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, which is in the plural unless the count is 1: "1 run"."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
+
+
 class NewTexts:
     """Tells which texts are new, numbers aside, so that a repeated error is logged once.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from rollart_flow.text import counted
 from rollart_flow.types import TRAINABLE, Split
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class TokenAccount:
             return "nothing was sampled"
         why = [f"{name} {count / self.sampled:.1%}" for name, count in self.reasons.items()]
         if self.missing:
-            why.append(f"in no row {self.missing} tokens")
+            why.append(f"in no row {counted(self.missing, 'token')}")
         first = f"{self.delivered / self.sampled:.1%} of {self.sampled:,} sampled tokens"
         return "; ".join([f"delivered {first}", ", ".join(why)] if why else [f"delivered {first}"])
 

@@ -21,7 +21,7 @@ from rollart_flow.envs.process import WarmProcesses
 from rollart_flow.errors import RewardFailedError
 from rollart_flow.isolation.child import error_line
 from rollart_flow.store.admissions import Key
-from rollart_flow.text import one_line
+from rollart_flow.text import counted, one_line
 from rollart_flow.types import Action, Task
 from rollart_flow.types.verdicts import TaskDigests
 
@@ -233,7 +233,9 @@ def _paid(trials: Sequence[Trial], least: float) -> float | None:
 def _gold_failed(trials: Sequence[Trial]) -> str:
     error = next((trial.error for trial in trials if trial.error), None)
     times = sum(not trial.solved for trial in trials)
-    return f"gold failed {times} of {len(trials)} times" + (f": {error}" if error else "")
+    return f"gold failed {times} of {counted(len(trials), 'time')}" + (
+        f": {error}" if error else ""
+    )
 
 
 def _noop_passed(trials: Sequence[Trial]) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rollart_flow.cli.output import grid
+from rollart_flow.text import counted
 
 if TYPE_CHECKING:
     from rollart_flow.store import Snapshot
@@ -42,7 +43,7 @@ def calls_shown(row: Mapping[str, Any]) -> list[RenderableType]:
         return []
     numbers = {each["trajectory_id"]: each["branch"] for each in row.get("branches", [row])}
     table = _table(calls, numbers)
-    heading = f"{len(calls)} calls; {_account(row['account'])}"
+    heading = f"{counted(len(calls), 'call')}; {_account(row['account'])}"
     if (fraction := row["delivered_fraction"]) is not None:
         heading = f"{heading}; delivered_fraction {fraction:.3f}"
     return ["", heading, table]

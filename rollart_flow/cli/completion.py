@@ -6,11 +6,12 @@ of runs are read from the folders of a store, without the libraries that read ta
 
 import os
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from rollart_flow.validation import check_choice
 
 _BASH = r"""_rollart_completion() {
     local IFS=$'\n'
@@ -35,25 +36,25 @@ _FISH = (
 )
 
 
-class Shell(StrEnum):
-    """Shells that `rollart completion` knows."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
-_SCRIPTS = {Shell.BASH: _BASH, Shell.ZSH: _ZSH, Shell.FISH: _FISH}
+def _shells(incomplete: str) -> list[str]:
+    return [shell for shell in _SCRIPTS if shell.startswith(incomplete)]
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+    shell: Annotated[
+        str,
+        typer.Argument(metavar="SHELL", help="bash, zsh or fish.", autocompletion=_shells),
+    ],
 ) -> None:
     """Print a script that completes commands, options and names of runs in a shell.
 
     bash: `source <(rollart completion bash)` in ~/.bashrc; zsh: the same in ~/.zshrc, after
     compinit; fish: `rollart completion fish > ~/.config/fish/completions/rollart.fish`.
     """
+    check_choice("completion", shell, _SCRIPTS)
     print(_SCRIPTS[shell], end="")
 
 

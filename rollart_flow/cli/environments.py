@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rollart_flow.cli.output import duration
+from rollart_flow.text import counted
 from rollart_flow.types import Split
 
 if TYPE_CHECKING:
@@ -79,9 +80,10 @@ class EnvironmentUse:
             waits = "-" if use.wait_s is None else " and ".join(map(_brief, use.wait_s))
             yield (
                 use.pool,
-                f"{use.boxes} boxes, at most {use.at_once} at once; {use.leased:.0%} of their time "
-                f"leased, {use.in_commands:.0%} of that in commands; {use.prewarmed:.0%} made "
-                f"ahead; waits {waits} (median, p99); {use.ended_early} ended early",
+                f"{counted(use.boxes, 'box')}, at most {use.at_once} at once; {use.leased:.0%} of "
+                f"their time leased, {use.in_commands:.0%} of that in commands; "
+                f"{use.prewarmed:.0%} made ahead; waits {waits} (median, p99); "
+                f"{use.ended_early} ended early",
             )
 
 

@@ -10,6 +10,7 @@ import typer
 
 from rollart_flow.cli.arguments import AsJson, NewName, Store
 from rollart_flow.cli.output import console, grid, print_json
+from rollart_flow.text import counted
 
 if TYPE_CHECKING:
     from rollart_flow.runner.gateway import GatewayAddresses
@@ -81,7 +82,9 @@ def gateway(
     )  # fmt: skip
     result = serve_policy(settings, _printed if as_json else _show)
     if not as_json:
-        said = f"{result.calls} calls in {result.conversations} conversations, "
+        said = (
+            f"{counted(result.calls, 'call')} in {counted(result.conversations, 'conversation')}, "
+        )
         console().print(f"{said}{result.tokens} sampled tokens in {result.run}", soft_wrap=True)
         console().print(f"  rollart show {shlex.quote(result.run)}", soft_wrap=True)
 

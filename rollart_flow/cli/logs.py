@@ -38,8 +38,11 @@ def logs(
 
     uri = resolve(run, store)
     found = read_logs(uri)
+    elsewhere = _elsewhere(uri)
     if worker is not None:
-        found = _of(found, worker, run)
+        found = _of(found, worker, run, elsewhere)
+    if elsewhere and not as_json:
+        print(f"run {run}: {elsewhere}", file=sys.stderr)
     if follow:
         _follow(uri, worker)
     elif as_json:
@@ -55,12 +58,26 @@ def logs(
         console().print(f"rollart logs {run} --worker {found[-1].process}", style="dim")
 
 
-def _of(found: "Sequence[LogFiles]", worker: str, run: str) -> "list[LogFiles]":
+def _elsewhere(uri: str) -> str:
+    """Where the other logs of a run are that is not on a file system; else an empty text."""
+    from rollart_flow.store import files
+    from rollart_flow.store.logs import logs_folder
+
+    if not files.is_remote(uri):
+        return ""
+    return (
+        "its tables are in an object store, but its logs stay on the machines of its processes; "
+        f"`rollart logs` there shows the others, here it reads {logs_folder(uri)}"
+    )
+
+
+def _of(found: "Sequence[LogFiles]", worker: str, run: str, elsewhere: str) -> "list[LogFiles]":
     """The logs of the processes of a name, or of the one with this pid."""
     wanted = [log for log in found if worker in (log.process, f"{log.process}-{log.pid}")]
     if not wanted:
         names = ", ".join(dict.fromkeys(log.process for log in found)) or "none"
-        raise SettingsError(f"run {run} has no log of {worker!r}; it has logs of {names}")
+        said = f"run {run} has no log of {worker!r}; it has logs of {names}"
+        raise SettingsError(f"{said}; {elsewhere}" if elsewhere else said)
     return wanted
 
 

@@ -9,6 +9,7 @@ from rollart_flow.cli.arguments import AsJson, RunName, Store
 from rollart_flow.cli.output import console, print_json
 from rollart_flow.cli.trusting import Trust, check_trusted
 from rollart_flow.errors import SettingsError
+from rollart_flow.text import counted
 
 if TYPE_CHECKING:
     from rollart_flow.replay import (
@@ -127,7 +128,7 @@ def _show_kept(kept: "KeptLogprobs", as_json: bool) -> bool:
         return equal
     said = f"differs: {kept.divergence}"
     if equal:
-        said = f"{kept.tokens} tokens, largest difference {kept.gap_max:.2g} nats"
+        said = f"{counted(kept.tokens, 'token')}, largest difference {kept.gap_max:.2g} nats"
     if kept.step is not None:
         said += f"; ratio at step {kept.step}: mean {kept.ratio_mean:.4f}, max {kept.ratio_max:.4f}"
     console().print(f"trajectory {kept.trajectory_id}: {said}", soft_wrap=True)
@@ -157,8 +158,8 @@ def _show_trajectory(replayed: "TrajectoryReplay", as_json: bool) -> bool:
         names = ("trajectory_id", "equal", "divergence", "turns")
         print_json({name: getattr(replayed, name) for name in names})
     elif replayed.equal:
-        turns = len(replayed.turns)
-        console().print(f"trajectory {replayed.trajectory_id}: {turns} turns, all equal")
+        turns = counted(len(replayed.turns), "turn")
+        console().print(f"trajectory {replayed.trajectory_id}: {turns}, all equal")
     else:
         said = f"trajectory {replayed.trajectory_id}: differs: {replayed.divergence}"
         console().print(said, soft_wrap=True)
@@ -171,7 +172,9 @@ def _show_captured(replayed: "CapturedReplay", as_json: bool) -> bool:
         form = _calls_json(replayed.calls, replayed.divergence)
         print_json({**form, "scored_tokens": scored})
         return replayed.divergence is None
-    said = "not scored, since the run has no pipeline" if scored is None else f"{scored} tokens"
+    said = (
+        "not scored, since the run has no pipeline" if scored is None else counted(scored, "token")
+    )
     return _say_calls(replayed.calls, replayed.divergence, f", {said}")
 
 
@@ -192,7 +195,7 @@ def _calls_json(replayed: "SessionReplay", divergence: str | None) -> dict[str, 
 
 def _say_calls(replayed: "SessionReplay", divergence: str | None, scored: str = "") -> bool:
     """Print the result in one line; return whether all is equal."""
-    equal = f"{replayed.calls} calls{scored}, all equal"
+    equal = f"{counted(replayed.calls, 'call')}{scored}, all equal"
     said = equal if divergence is None else f"differs: {divergence}"
     console().print(f"trajectory {replayed.trajectory_id}: {said}", soft_wrap=True)
     return divergence is None
@@ -208,6 +211,6 @@ def _show_exchanges(replayed: "ExchangesReplay", as_json: bool) -> bool:
         said = f"{each['trajectory_id']}: call {each['call']}: {each['what']}: {each['said']}"
         out.print(said, soft_wrap=True)
     said = "all equal" if replayed.equal else f"{replayed.differing} differ"
-    compared = f"{replayed.calls} calls of {replayed.attempts} attempts"
+    compared = f"{counted(replayed.calls, 'call')} of {counted(replayed.attempts, 'attempt')}"
     out.print(f"{compared}, parser {replayed.parser}: {said}")
     return replayed.equal

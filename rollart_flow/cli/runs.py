@@ -9,6 +9,7 @@ from rich.text import Text
 from rollart_flow.cli.arguments import AsJson, RunName, Store
 from rollart_flow.cli.output import console, grid, print_json
 from rollart_flow.errors import SchemaError, StoreError
+from rollart_flow.text import counted
 
 if TYPE_CHECKING:
     from rollart_flow.analysis.redteam import RedTeamReport, Suspect
@@ -161,7 +162,9 @@ def render_report(report: "RedTeamReport", run: str) -> RenderableType:
     """The report as a table; `run` is the run's name on the command line."""
     scored = f"{report.suspicious} of {report.scored} scored trajectories are suspicious"
     for each in report.noticed:
-        scored += f"\nnoticed {each.kind}: {each.attempts} attempts, {each.rewarded} rewarded"
+        scored += (
+            f"\nnoticed {each.kind}: {counted(each.attempts, 'attempt')}, {each.rewarded} rewarded"
+        )
     if not report.trajectories:
         return Text(scored)
     headings = ("trajectory", "domain", *_NUMBERS.split(), "rules that fired")

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from rollart_flow.cli.output import duration
 from rollart_flow.errors import StoreError
+from rollart_flow.text import counted
 
 if TYPE_CHECKING:
     from rollart_flow.analysis.activity import StageActivity
@@ -35,14 +36,15 @@ def render_stages(activity: "StageActivity") -> Table:
 def stage_lines(activity: "StageActivity") -> dict[str, str]:
     """What each stage does, by its name."""
     a = activity
-    engines = "1 engine" if a.engines == 1 else f"{a.engines} engines"
+    engines, wait = counted(a.engines, "engine"), "waits" if a.pending == 1 else "wait"
     since = f" for {duration(a.trainer_s)}" if a.trainer_s else ""
     return {
-        "rollout": f"{a.in_flight} attempts in flight, {a.turns_per_s:.1f} turns/s, "
+        "rollout": f"{counted(a.in_flight, 'attempt')} in flight, {a.turns_per_s:.1f} turns/s, "
         f"{a.attempts_per_s:.1f} attempts/s",
         "engines": f"{engines} {a.engine_state}, version {a.served_version}, "
         f"{a.tokens_per_s:,.0f} tokens/s",
-        "buffer": f"{a.pending} attempts wait for a batch, {a.committed:,} ended so far",
+        "buffer": f"{counted(a.pending, 'attempt')} {wait} for a batch, "
+        f"{a.committed:,} ended so far",
         "trainer": f"{a.trainer}{since}",
     }
 

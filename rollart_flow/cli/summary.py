@@ -14,6 +14,7 @@ from rollart_flow.cli.environments import EnvironmentUse, environment_use
 from rollart_flow.cli.output import duration, grid, sparkline
 from rollart_flow.cli.progress import PHASES
 from rollart_flow.metrics.alarms import RAISED
+from rollart_flow.text import counted
 from rollart_flow.types import EventKind, Split
 
 if TYPE_CHECKING:
@@ -273,7 +274,8 @@ def show_summary(out: Console, summary: Summary) -> None:
 
 
 def _head(summary: Summary) -> Text:
-    said = f"  {summary.status}, {summary.steps} steps, pipeline {summary.pipeline}, {summary.uri}"
+    steps = counted(summary.steps, "step")
+    said = f"  {summary.status}, {steps}, pipeline {summary.pipeline}, {summary.uri}"
     text = Text.assemble((summary.name, "bold"), said)
     if summary.error:
         text.append(f"\n{summary.error}", style="red")
@@ -312,7 +314,9 @@ def _figures(summary: Summary) -> Table:
     outcomes = ", ".join(f"{name} {count}" for name, count in summary.outcomes.items())
     table.add_row("outcomes", outcomes or "-")
     if summary.trajectories != summary.episodes:
-        counts = f"{summary.episodes} in {summary.trajectories} rows, one for each branch"
+        counts = (
+            f"{summary.episodes} in {counted(summary.trajectories, 'row')}, one for each branch"
+        )
         table.add_row("episodes", counts)
     if summary.trajectories_per_s is not None:
         table.add_row("throughput", f"{summary.trajectories_per_s:.1f} trajectories/s")
@@ -322,8 +326,8 @@ def _figures(summary: Summary) -> Table:
     times = ", ".join(f"{name} {duration(s)} ({s / whole:.0%})" for name, s in longest)
     table.add_row("time", f"{duration(whole)} in steps: {times}" if whole else "-")
     if (captured := summary.captured) is not None:
-        said = f"{captured.attempts} attempts, {captured.calls} calls; {captured}"
-        table.add_row("captured", said)
+        attempts, calls = counted(captured.attempts, "attempt"), counted(captured.calls, "call")
+        table.add_row("captured", f"{attempts}, {calls}; {captured}")
     for name, said in () if summary.environments is None else summary.environments.lines():
         table.add_row(name, said)
     return table

@@ -11,6 +11,7 @@ from rich.text import Text
 from rollart_flow.cli.captured import calls_shown, read_calls
 from rollart_flow.cli.output import grid
 from rollart_flow.errors import SettingsError
+from rollart_flow.text import counted
 from rollart_flow.types.messages import message_from_json
 
 if TYPE_CHECKING:
@@ -192,12 +193,15 @@ def _head(row: Mapping[str, Any]) -> Text:
     )
     versions = f"{row['policy_version_start']} to {row['policy_version_end']}"
     lived = (row["finished_at"] - row["created_at"]).total_seconds()
+    tokens = counted(len(row["token_ids"]), "token")
     text.append(
-        f"\npolicy versions {versions}, {len(row['token_ids'])} tokens in {lived:.3f} s, "
+        f"\npolicy versions {versions}, {tokens} in {lived:.3f} s, "
         f"reset {row['reset_s']:.3f} s, temperature {row['sampling']['temperature']:g}"
     )
     if row.get("tool_calls"):
-        text.append(f"\n{row['tool_calls']} tool calls, {row['tool_errors']} could not be made")
+        text.append(
+            f"\n{counted(row['tool_calls'], 'tool call')}, {row['tool_errors']} could not be made"
+        )
     for trained in row["steps"]:
         ages = f"staleness {trained['staleness']}, lag {trained['lag']}"
         text.append(f"\ntrained on in step {trained['step']}, {ages}")

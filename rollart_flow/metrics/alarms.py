@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from rollart_flow.fields import Count, NotNegative, Positive, Within, check_fields
+from rollart_flow.text import counted
 from rollart_flow.types.events import Event, EventKind
 
 Fraction = Annotated[float, Within(0, 1)]
@@ -138,7 +139,7 @@ def progress_sign(alarms: Alarms, idle_s: float) -> Sign:
 
 def leak_sign(alarms: Alarms, leaked: int) -> Sign:
     """Return the sign of the processes that boxes have left behind."""
-    said = f"boxes left {leaked} processes behind"
+    said = f"boxes left {counted(leaked, 'process')} behind"
     return Sign("leaked", leaked, alarms.leaked, leaked > alarms.leaked, said=said)
 
 

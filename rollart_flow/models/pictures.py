@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rollart_flow.errors import MissingExtraError, SettingsError, TemplateRefusedError
 from rollart_flow.models.architectures import PROCESSOR_FILES
 from rollart_flow.models.picture_families import FAMILIES, PictureFamily
+from rollart_flow.text import counted
 from rollart_flow.types import Image
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class PictureProcessor:
         """
         if (places := token_ids.count(self.placeholder)) != len(images):
             raise TemplateRefusedError(
-                f"the chat template shows {places} images, but the messages have {len(images)}"
+                f"the chat template shows {counted(places, 'image')}, but the messages have "
+                f"{len(images)}"
             )
         left = iter(images)
         expanded: list[int] = []

@@ -25,6 +25,7 @@ from rollart_flow.schema import check
 from rollart_flow.store.encoding import stamp, write_files
 from rollart_flow.store.maintenance import merged
 from rollart_flow.store.table import DataFile
+from rollart_flow.text import counted
 
 _UNWRITTEN = 4096
 """Number of micro-batches held for a commit. A sender that died leaves one behind; the oldest are
@@ -79,7 +80,7 @@ class BufferWriterActor:
         rows = self._pick(places)
         for place in places:
             self._unwritten.pop(place, None)
-        with waiting(f"write of {rows.num_rows} rows"):
+        with waiting(f"write of {counted(rows.num_rows, 'row')}"):
             return await asyncio.to_thread(self._write, rows, first_seq, clock_us)
 
     def _write(self, rows: pa.Table, first_seq: int, clock_us: int) -> DataFile:

@@ -139,7 +139,7 @@ def _parsed(path: Path) -> object:
     try:
         return _loaded(form, text)
     except Exception as error:  # each parser has errors of its own
-        said = " ".join(str(error).split())
+        said = " ".join(str(error).replace("^", "").split()).rstrip(": ")
         raise SettingsError(f"{path}: is no {form.removeprefix('.').upper()}: {said}") from error
 
 

@@ -19,6 +19,7 @@ from rollart_flow.pipeline.loading import load_source
 from rollart_flow.store import Run, RunInfo
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.layout import pipeline_uri, read_pipeline
+from rollart_flow.text import counted
 
 _DEFINITION = re.compile(r"[\w.]+:(?=[\w.<>]+)")
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
@@ -72,7 +73,7 @@ def with_steps(run: Run, loaded: LoadedPipeline) -> RunInfo:
     trained = run.steps.select(pl.col("step").max()).collect().item() or 0
     if steps <= trained:
         raise SettingsError(
-            f"run {info.name} has trained {trained} steps; give more, such as "
+            f"run {info.name} has trained {counted(trained, 'step')}; give more, such as "
             f"-s steps={2 * trained}, or `rollart fork` it at an earlier one"
         )
     settings = {**info.settings, "nodes": {**info.settings.get("nodes", {})}}

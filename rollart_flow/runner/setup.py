@@ -37,6 +37,7 @@ from rollart_flow.store.layout import (
 from rollart_flow.store.lease import Lease
 from rollart_flow.store.lease_file import Tenure
 from rollart_flow.telemetry import OnProgress, Progress
+from rollart_flow.text import counted
 from rollart_flow.types import Event, EventKind
 from rollart_flow.weights import stored_weights
 from rollart_flow.weights.atomic import clear_leftovers, remove_folder
@@ -187,7 +188,7 @@ def _make_policy(
     if policy.warm_start:
         from rollart_flow.trainers.warm_start import warm_start
 
-        on_progress(Progress.phase(f"format warm start, {policy.warm_start} steps"))
+        on_progress(Progress.phase(f"format warm start, {counted(policy.warm_start, 'step')}"))
         settings = ExampleSettings(
             pipeline.rollout.step_timeout_s, local_file(pipeline_uri(uri)), isolated
         )

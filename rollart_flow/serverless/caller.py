@@ -19,6 +19,7 @@ from rollart_flow.errors import EndpointTroubleError, RewardTimeoutError, Server
 from rollart_flow.retries import pause_s
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports.base import Transport
+from rollart_flow.text import counted
 
 
 @dataclass(slots=True)
@@ -136,7 +137,9 @@ class Caller:
             except EndpointTroubleError as error:
                 troubles.append(error)
                 if attempt == self.policy.attempts:
-                    raise EndpointTroubleError(f"{error} ({attempt} attempts)") from error
+                    raise EndpointTroubleError(
+                        f"{error} ({counted(attempt, 'attempt')})"
+                    ) from error
                 policy = self.policy
                 pause = pause_s(attempt, policy.backoff_s, policy.backoff_cap_s, self.chance)
                 await asyncio.sleep(error.retry_after_s + pause)

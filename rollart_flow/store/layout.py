@@ -11,6 +11,8 @@
                    images/          images that environments showed, <SHA-256>.png, if there are any
                    replays/         logprobs that `rollart replay --logprobs` computed
                                     (`store.replays`), if somebody asked for them
+                   logprobs/        logprobs that the trainer computed, one file for each step
+                                    (`store.step_logprobs`), if `train` keeps them
             admissions/             the Delta table of checks of tasks (`store.admissions`)
 
 A run needs nothing outside its folder, so the folder can be copied or moved.
@@ -22,6 +24,7 @@ import os
 from rollart_flow.errors import RunNotFoundError, SettingsError, StoreError
 from rollart_flow.store import files
 from rollart_flow.store.info import RunInfo, info_uri, read_info
+from rollart_flow.text import counted
 
 STORE_VARIABLE = "ROLLART_STORE"
 DEFAULT_STORE = "runs"
@@ -72,6 +75,11 @@ def images_uri(run: str) -> str:
 def replays_uri(run: str) -> str:
     """Address of the folder of the logprobs that replays computed again."""
     return files.join(run, "replays")
+
+
+def logprobs_uri(run: str) -> str:
+    """Address of the folder of the logprobs that the trainer computed in its steps."""
+    return files.join(run, "logprobs")
 
 
 def pipeline_uri(run: str) -> str:
@@ -131,7 +139,7 @@ def resolve(run: str | os.PathLike[str], store: str | os.PathLike[str] | None = 
             return uri
     names = run_names(store)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
-    hint = f"did you mean {', '.join(near)}?" if near else f"it has {len(names)} runs"
+    hint = f"did you mean {', '.join(near)}?" if near else f"it has {counted(len(names), 'run')}"
     raise RunNotFoundError(f"no run {word!r} in {store_uri(store)}; {hint}")
 
 

@@ -158,6 +158,8 @@ def _checked(query: str) -> str:
     first = next((text for _, text in words if text != "("), "")
     if first.lower() not in _READING:
         wanted = ", ".join(word.upper() for word in _READING)
+        if not first:
+            raise QueryError(f"query: it is empty; a query begins with one of {wanted}")
         raise QueryError(f"query: it begins with {first!r}; a query begins with one of {wanted}")
     for (kind, text), (_, after) in zip(words, [*words[1:], ("other", "")], strict=True):
         called = after == "(" and kind in ("word", "quoted")

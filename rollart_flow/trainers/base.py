@@ -75,6 +75,10 @@ class StepResult:
 class Trainer(ABC):
     """Holds a policy's weights and optimizer; `version` counts its finished steps."""
 
+    step_logprobs: pa.Table | None = None
+    """Columns trajectory_id and logprobs (list<float32> [action tokens]) of the last step's batch,
+    under the weights that the step started from; None unless `keep_logprobs` is set."""
+
     @property
     @abstractmethod
     def version(self) -> int:

@@ -21,6 +21,7 @@ from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.resources.local import LoopThread, wait
 from rollart_flow.schema import row_schema
 from rollart_flow.store.images import carrying
+from rollart_flow.text import counted
 from rollart_flow.types import Image, Sampling
 from rollart_flow.types.messages import images_of
 
@@ -105,7 +106,7 @@ class ExamplePlayer:
         if not episode.token_ids:
             raise SettingsError(
                 f"the first turn of domain {self._domain.name!r} does not fit into "
-                f"{self._longest} tokens; raise the policy's max_context"
+                f"{counted(self._longest, 'token')}; raise the policy's max_context"
             )
         return episode
 

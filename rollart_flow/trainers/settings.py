@@ -80,6 +80,9 @@ class TrainerSettings:
     mismatch: bool = False
     """Recompute logprobs before a step of several minibatches, for the mismatch columns of `steps`;
     a step of a single minibatch has these columns anyway."""
+    keep_logprobs: bool = False
+    """Keep the logprob of each action token under the weights that its step starts from, in a file
+    for each step beside the tables: 4 bytes a token, and the forward pass of `mismatch`."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import RanksLostError
 from rollart_flow.resources import CPU, ActorTrainCls, Placement, TypedCluster, register
@@ -22,6 +24,7 @@ from rollart_flow.resources.blocking import report_waits, working
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import node_address
 from rollart_flow.rows import from_ipc, to_ipc
+from rollart_flow.store.step_logprobs import write_step_logprobs
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.build import build_trainer
 from rollart_flow.trainers.checkpoint.publishing import Publication, Publisher
@@ -66,6 +69,7 @@ class TrainWorker(ActorTrainCls):
             settings, algorithm, local_path(folder), ranks
         )
         self._publisher = Publisher(open_weights(weights, weights_uri))
+        self._run, self._keeps_logprobs = run, settings.keep_logprobs
         self._result: StepResult | None = None
         self._finish_save: Callable[[], None] | None = None
         self._put_in_place: Callable[[], None]
@@ -107,14 +111,23 @@ class TrainWorker(ActorTrainCls):
     def train_step(self, step: int, batch: bytes) -> StepResult:
         """Train on one batch, given as an Arrow IPC stream; see `Trainer.train_or_skip`.
 
-        A repeated call for the last trained step returns the same result.
+        Logprobs that are kept are in the run's folder when this returns. A repeated call for the
+        last trained step returns the same result.
         """
         if self._result is None or self._result.step != step:
             if self._result is None:
                 freeze_heap()
             with self._using_trainer(f"step {step}"):
-                self._result = self._trainer.train_or_skip(step, from_ipc(batch))
+                result = self._trainer.train_or_skip(step, from_ipc(batch))
+            if self._keeps_logprobs and self._trainer.step_logprobs is not None:
+                self._keep(step, self._trainer.step_logprobs)
+            self._result = result
         return self._result
+
+    def _keep(self, step: int, logprobs: pa.Table) -> None:
+        """Write the logprobs of a step; the first rank has those of all ranks."""
+        if not self.placement.rank:
+            write_step_logprobs(self._run, step, logprobs)
 
     @register("first_result")
     def recompute_old_logprobs(self, batch: bytes) -> bytes:

@@ -147,7 +147,7 @@ TOKENS = View(
 )
 REPLAYED = View(
     "trajectory.replayed",
-    "Logprobs of a replay",
+    "Logprobs of the trainer",
     function=chain.replayed,
     parameters=_ID,
 )

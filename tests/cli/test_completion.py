@@ -55,6 +55,11 @@ def test_the_script_for_bash_works_in_bash(store: Path) -> None:
     assert done.stdout.split() == ["alpha-1", "alpha-2"], done.stderr
 
 
+def test_another_shell_is_refused_with_those_that_there_are() -> None:
+    line = refused(rollart("completion", "tcsh"))
+    assert line == "completion='tcsh': expected one of bash, fish, zsh"
+
+
 @pytest.mark.parametrize("shell", LINES)
 def test_each_script_names_its_protocol(shell: str) -> None:
     assert f"_ROLLART_COMPLETE=complete_{shell}" in rollart("completion", shell).out

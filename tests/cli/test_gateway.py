@@ -47,4 +47,4 @@ def test_an_interrupt_ends_it_after_its_calls_are_committed(tmp_path: Path) -> N
     ]
     shown = rollart("show", "mine", "--store", str(tmp_path))
     assert shown.code == 0
-    assert "1 calls" in shown.out
+    assert "1 call;" in shown.out

@@ -44,6 +44,19 @@ def test_a_wrong_process_is_refused_with_those_that_there_are(store: str) -> Non
     assert line == "run mine has no log of 'engine'; it has logs of rollout, buffer"
 
 
+def test_logs_of_a_run_in_s3_are_said_to_stay_on_their_machines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("rollart_flow.store.resolve", lambda *_: "s3://bucket/mine")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    said = rollart("logs", "mine")
+    assert said.code == 0
+    assert "stay on the machines of its processes" in said.err
+    line = refused(rollart("logs", "mine", "--worker", "driver"))
+    assert "it has logs of none; its tables are in an object store" in line
+
+
 def test_a_real_run_has_the_log_of_its_driver(finished_run: Run) -> None:
     said = rollart("logs", finished_run.path, "--worker", "driver").out
     assert "INFO driver runs as process" in said

@@ -54,6 +54,7 @@ NESTED: list[tuple[str, str, str, Any]] = [
     ("train", "trainer", "micro_batch_tokens", 512),
     ("train", "trainer", "threads", 2),
     ("train", "trainer", "mismatch", True),
+    ("train", "trainer", "keep_logprobs", True),
     ("train", "trainer", "gradient_checkpointing", True),
     ("train", "trainer", "lora_rank", 4),
     ("train", "trainer", "lora_alpha", 8.0),

@@ -6,17 +6,21 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from rollart_flow import runner
 from rollart_flow.errors import StoreError, WeightsError
+from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay import keep_logprobs
 from rollart_flow.replay.logprobs import score_under
 from rollart_flow.replay.stored_attempts import read_attempt
 from rollart_flow.runner.retrain import stored_pipeline
 from rollart_flow.store import Run
 from rollart_flow.store.replays import read_replayed, replayed_uri
+from rollart_flow.store.step_logprobs import step_logprobs_uri
 from rollart_flow.types import Split
 from rollart_flow.views.trajectory import REPLAYED, TOKENS
 from rollart_flow.views.view import Page, ViewReader
 from tests.cli.shell import refused, rollart
+from tests.conftest import SMALL_PIPELINE
 from tests.copies import changing, copied, nothing
 
 ALL = Page(rows=10_000)
@@ -91,6 +95,25 @@ def test_each_token_of_a_chain_of_two_versions_is_scored_under_its_own(
     ]
     assert acts["replayed_logprob"].to_list() == pytest.approx(own)
     assert acts["trained_logprob"].to_list() == pytest.approx(new)
+
+
+def test_a_run_that_keeps_its_logprobs_has_the_ratios_that_a_replay_finds(
+    finished_run: Run, tmp_path: Path
+) -> None:
+    keeping = {"keep_logprobs": "true", "minibatches": "2", "steps": "3"}
+    loaded = load_source(SMALL_PIPELINE, tmp_path / "small.py", keeping)
+    result = runner.fork(finished_run.uri, 2, loaded, store=str(tmp_path), executor="inline")
+    run = Run(result.uri)
+    lag = run.batches.sort(pl.col("lag"), "position").tail(1).collect()
+    name = lag["trajectory_id"].item()
+    own = tokens(run, name)
+    assert own["trained_logprob"].count() == own["trained"].sum() > 0
+    assert own["ratio"].drop_nulls().max() != 1.0
+    keep_logprobs(run.uri, name)
+    Path(step_logprobs_uri(run.uri, 3)).unlink()
+    again = tokens(run, name)
+    for column in ("trained_logprob", "ratio"):
+        assert own[column].to_list() == pytest.approx(again[column].to_list(), abs=1e-5)
 
 
 def test_a_moment_before_the_step_has_no_ratio(finished_run: Run, tmp_path: Path) -> None:

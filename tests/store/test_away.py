@@ -39,7 +39,7 @@ def test_a_call_is_repeated_and_its_wait_says_why() -> None:
     server = Server(ConnectionError("no\nanswer"), ConnectionError("busy"))
     assert repeated("write x", server) == "read"
     assert server.named == [
-        "write x", "write x (failed 1 times: no answer)", "write x (failed 2 times: busy)"
+        "write x", "write x (failed 1 time: no answer)", "write x (failed 2 times: busy)"
     ]  # fmt: skip
     assert blocked() == []
 

@@ -1,6 +1,7 @@
 """The pages in a browser: links, keys, colors, time travel, and hostile text."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
+from rollart_flow.errors import StoreError
 from rollart_flow.rows import trajectories_table
 from rollart_flow.store import RunWriter
 from rollart_flow.ui.catalog import RunCatalog
@@ -267,6 +269,18 @@ def test_a_page_follows_a_run_that_grows(browser: Browser, store: Path) -> None:
     assert browser.run("return document.getElementById('settings').open")
     writer.close()
     browser.wait(lambda: browser.texts("#status") == ["finished"])
+
+
+def test_a_page_whose_run_was_removed_stays_and_says_so(browser: Browser, store: Path) -> None:
+    writer = RunWriter.create(str(store / "removed"), info("removed"))
+    writer.commit("steps", builders.step_row(1))
+    browser.open("/run/removed")
+    shutil.rmtree(store / "removed")
+    browser.wait(lambda: browser.texts("#status") == ["not followed"])
+    assert "no run at" in (browser.one("#status").get_attribute("title") or "")
+    assert [row[0] for row in rows(browser, "overview.latest")] == ["1"]
+    with pytest.raises(StoreError, match="cannot read"):
+        writer.close()
 
 
 def test_the_console_runs_a_query_and_tells_errors(browser: Browser) -> None:

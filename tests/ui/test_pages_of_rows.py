@@ -140,6 +140,17 @@ def test_logprobs_of_a_replay_are_shown_and_colour_the_tokens(browser: Browser) 
     assert browser.all("[data-view='trajectory.replayed']") == []
 
 
+def test_logprobs_that_the_run_kept_are_shown_without_a_replay(browser: Browser) -> None:
+    browser.open("/run/demo/trajectory/g00000017-00")
+    metrics = browser.texts("#token-metric option")
+    assert metrics[-2:] == ["trainer logprob", "ratio"]
+    said = browser.one("[data-view='trajectory.replayed'] p").text
+    assert "step 5 started" in said
+    assert "replay" not in said
+    sampled = str(browser.all(".strip .token:not(.seen)")[0].get_attribute("aria-label"))
+    assert all(word in sampled for word in ("trainer's logprob -", "ratio "))
+
+
 def test_hostile_text_is_shown_as_text(browser: Browser) -> None:
     for path in (f"/run/demo/trajectory/{ODD}", "/run/demo/group/g00000005", "/run/demo/events"):
         browser.open(path)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rollart_flow.control.ids import group_cursor
 from rollart_flow.control.schedule.staleness import Bound
+from rollart_flow.text import counted
 from rollart_flow.types import Batch
 
 Check = Callable[[Bound, Batch], str | None]
@@ -23,7 +24,8 @@ def within_bound(bound: Bound, batch: Batch) -> str | None:
     for trajectory_id, staleness in zip(batch.trajectory_ids, batch.staleness, strict=True):
         start = batch.policy_version - staleness
         if bound.is_stale(newest, start):
-            return f"step {batch.step}: trajectory {trajectory_id} is {newest - start} versions old"
+            age = counted(newest - start, "version")
+            return f"step {batch.step}: trajectory {trajectory_id} is {age} old"
     return None
 
 

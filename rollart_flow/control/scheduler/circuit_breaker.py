@@ -5,6 +5,7 @@ A run makes none if all attempts of a domain fail, or if filters refuse all traj
 
 from dataclasses import dataclass, field
 
+from rollart_flow.text import counted
 from rollart_flow.types import Outcome, Reason, Sample
 
 _BLAMELESS = frozenset({Outcome.STALE, Outcome.REDUNDANT, Outcome.CANCELLED})
@@ -35,7 +36,8 @@ class CircuitBreaker:
         if count < self.limit:
             return None
         last = sample.error or f"outcome {sample.outcome} without an error message"
-        return f"domain {sample.domain!r}: {count} attempts in a row failed; the last one: {last}"
+        failed = f"{counted(count, 'attempt')} in a row failed"
+        return f"domain {sample.domain!r}: {failed}; the last one: {last}"
 
     def dropped(self, trajectory_id: str, reason: Reason) -> str | None:
         """Count a dropped trajectory and return the error if filters refused too many."""

@@ -8,6 +8,7 @@ from rollart_flow.control.scheduler.admission_queue import TaskSource
 from rollart_flow.control.scheduler.group_registry import GroupRegistry
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
 from rollart_flow.errors import RunFailedError
+from rollart_flow.text import counted
 from rollart_flow.types import Task
 
 _MOST_SKIPPED = 100_000
@@ -61,7 +62,7 @@ class GroupOpener:
         if taken is None:
             if self._tasks.exhausted and len(registry.credits) < self._needed:
                 raise RunFailedError(
-                    f"the tasks ended after {registry.next_position} groups, with "
+                    f"the tasks ended after {counted(registry.next_position, 'group')}, with "
                     f"{len(registry.credits)} left for a batch of {self._needed}; "
                     "give more tasks or train fewer steps"
                 )

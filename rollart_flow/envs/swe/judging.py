@@ -14,6 +14,7 @@ from rollart_flow.envs.swe.unified_diff import apply_diff
 from rollart_flow.envs.swe.verifier import TestRun, run_tests
 from rollart_flow.errors import DiffError, EnvironmentFailedError
 from rollart_flow.sandbox.base import SandboxSpec
+from rollart_flow.text import counted
 from rollart_flow.types.suspicions import SuspicionKind
 from rollart_flow.types.verdicts import Judgement, Verdict, VerdictKind
 
@@ -141,4 +142,4 @@ def _suspicions(ran: TestRun, wanted: set[str]) -> Iterator[str]:
         yield SuspicionKind.SEARCHED_MEMORY.said(", ".join(ran.searched))
     if not ran.ended and not ran.timed_out:
         missing = len(wanted - ran.tests.keys())
-        yield SuspicionKind.EARLY_EXIT.said(f"{missing} tests had not run")
+        yield SuspicionKind.EARLY_EXIT.said(f"{counted(missing, 'test')} had not run")

@@ -18,6 +18,7 @@ from rollart_flow.envs.swe.pytest_settings import import_roots, pytest_ini
 from rollart_flow.envs.swe.runner_folder import RUNNER_PATH, runner_folder
 from rollart_flow.errors import EnvironmentFailedError, SandboxFileError
 from rollart_flow.sandbox.base import KilledBy, SandboxLimits, SandboxSnapshot, SandboxSpec
+from rollart_flow.text import counted
 
 if TYPE_CHECKING:
     from rollart_flow.sandbox.box import Box
@@ -181,7 +182,7 @@ def _run_of(
     }
     forged = [f"{name} was replaced" for record in records for name in record.get("replaced", ())]
     if spoiled:
-        forged.append(f"{spoiled} lines of results without a signature")
+        forged.append(f"{counted(spoiled, 'line')} of results without a signature")
     if len(tests) < len(named):
         forged.append("a test has two results")
     ended = any("ends" in record for record in records)

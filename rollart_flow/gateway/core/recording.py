@@ -6,6 +6,7 @@ from rollart_flow.control.rollout.recorder import ChainTurn
 from rollart_flow.gateway.core.exchange import Exchange
 from rollart_flow.gateway.core.forest import CapturedBranch
 from rollart_flow.gateway.core.sent_turn import SentTurn
+from rollart_flow.text import counted
 from rollart_flow.types import Action, Generation
 
 
@@ -63,6 +64,6 @@ def compare(branch: CapturedBranch, sent: Sequence[SentTurn]) -> None:
             exchange.prompt_ids = (*token_ids[: each.turn.start], *each.prompt_end)
             exchange.answer_ids = each.returned
             branch.poisoned = (
-                f"{exchange.mismatches} tokens of the chain differ from those that call "
+                f"{counted(exchange.mismatches, 'token')} of the chain differ from those that call "
                 f"{exchange.number} sent and got"
             )

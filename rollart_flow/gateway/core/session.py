@@ -27,7 +27,7 @@ from rollart_flow.gateway.core.retries import CallUnderWay, Retries
 from rollart_flow.gateway.core.rows import Rows, SessionRows, why_withheld
 from rollart_flow.gateway.core.sampling import EngineCalls
 from rollart_flow.gateway.core.structure import said_in
-from rollart_flow.text import one_line
+from rollart_flow.text import counted, one_line
 from rollart_flow.types import (
     Assignment,
     AttemptLimits,
@@ -247,7 +247,7 @@ class CaptureSession:
             return CallRefusedError(Refusal.ENGINE, error)
         if recorded is None:
             tokens, most = len(request.prompt_ids), self._limits.context_tokens
-            said = f"the engine's context has no room after a prompt of {tokens} tokens"
+            said = f"the engine's context has no room after a prompt of {counted(tokens, 'token')}"
             return CallRefusedError(Refusal.OVERFLOW, said, tokens=tokens, limit=most)
         turn, action = recorded
         minted = answer_of(

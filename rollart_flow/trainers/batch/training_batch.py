@@ -97,6 +97,11 @@ class TrainingBatch:
         last: Array = self.actions.values[self.actions.starts[1:] - 1]
         return last
 
+    def action_lists(self, values: Array) -> pa.ListArray:
+        """Return values of all action tokens as one list for each row, float32."""
+        starts = pa.array(self.actions.starts, pa.int32())
+        return pa.ListArray.from_arrays(starts, pa.array(values, pa.float32()))
+
     def micro_batch(self, rows: Array, vocabulary: int) -> MicroBatch:
         """Return some rows as one micro-batch.
 

@@ -23,6 +23,7 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import BatchError, TrainerError
+from rollart_flow.text import counted
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.batch.passes import packs
 from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch, read_scorable
@@ -90,13 +91,13 @@ class CoreTrainer(Trainer):
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
         if step != self._version + 1:
             raise TrainerError(f"step {step} cannot follow version {self._version}")
-        started = time.perf_counter()
+        started, self.step_logprobs = time.perf_counter(), None
         rows = read_batch(batch, self.algorithm, packed=self.settings.packed, pictures=self._images)
         rows.check(self._model.config.vocab_size)
         self._check_passes(rows)
         if (episodes := rows.count(np.arange(rows.rows))) < self.settings.minibatches:
             raise TrainerError(
-                f"step {step}: {episodes} trajectories cannot be cut into "
+                f"step {step}: {counted(episodes, 'trajectory')} cannot be cut into "
                 f"{self.settings.minibatches} minibatches; lower train.minibatches"
             )
         rate = self.settings.optimizer.learning_rate(step)
@@ -109,6 +110,10 @@ class CoreTrainer(Trainer):
         train_s = time.perf_counter() - started
         made = fingerprint(state.whole(state.everything()))
         self._checksum = made if self._critic is None else None
+        if self.settings.keep_logprobs and old_policy is not None:
+            self.step_logprobs = pa.table(
+                [rows.names, rows.action_lists(old_policy.logprobs)], ["trajectory_id", "logprobs"]
+            )
         return StepResult(
             step=step,
             loss=tally.loss,
@@ -130,7 +135,7 @@ class CoreTrainer(Trainer):
         )
 
     def skip_step(self, step: int, batch: pa.Table, why: str) -> StepResult:
-        self._version, state = step, self._train_state
+        self._version, state, self.step_logprobs = step, self._train_state, None
         self._reference.reached(step, self.weights)
         made = fingerprint(state.whole(state.everything()))
         self._checksum = made if self._critic is None else None
@@ -151,14 +156,8 @@ class CoreTrainer(Trainer):
         with pinned(self.settings.threads):
             old_policy = self._recompute(rows)
         found = {"old_logprobs": old_policy.logprobs, "values": old_policy.values}
-        starts = pa.array(rows.actions.starts, pa.int32())
-        return pa.table(
-            {
-                name: pa.ListArray.from_arrays(starts, pa.array(values, pa.float32()))
-                for name, values in found.items()
-                if values is not None
-            }
-        )
+        given = {name: values for name, values in found.items() if values is not None}
+        return pa.table({name: rows.action_lists(values) for name, values in given.items()})
 
     def weights(self) -> dict[str, torch.Tensor]:
         return self._copies.copies(self._train_state.whole(self._train_state.policy()))
@@ -275,7 +274,8 @@ class CoreTrainer(Trainer):
             return OldPolicy.empty(batch, self._critic)
         critic = self.algorithm.critic
         clips_values = critic is not None and critic.clip > 0
-        if clips_values or self.settings.mismatch or "old_logprobs" in self.algorithm.needs:
+        wanted = self.settings.mismatch or self.settings.keep_logprobs
+        if clips_values or wanted or "old_logprobs" in self.algorithm.needs:
             return self._recompute(batch)
         return None
 

@@ -21,6 +21,7 @@ from rollart_flow.store.images import ImageFolder
 from rollart_flow.store.info import Parent
 from rollart_flow.store.layout import policy_uri, write_pipeline
 from rollart_flow.store.replays import write_replayed
+from rollart_flow.store.step_logprobs import write_step_logprobs
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Split, Trajectory
 from rollart_flow.types.events import TRAINABLE, WITHHELD
 from rollart_flow.ui.demo import tables
@@ -43,7 +44,7 @@ from rollart_flow.ui.demo.texts import WORDS
 STEPS = 6
 FORKED_AT = 4
 REPLAYED_STEP = 3
-"""Step whose first attempt at a repair has logprobs of a replay."""
+"""Step whose first attempt at a repair has logprobs of a replay; later steps keep the trainer's."""
 _PIPELINE = '"""The pipeline of the demonstration run, which never ran."""\n'
 
 
@@ -122,6 +123,8 @@ class _DemoRun:
             first = next(each for each in members if each.domain == "repair")
             kept = tables.replayed_logprobs(step, first)
             write_replayed(self.writer.uri, first.trajectory_id, kept)
+        if step > REPLAYED_STEP:
+            write_step_logprobs(self.writer.uri, step, tables.kept_logprobs(members))
         ended: dict[str, Rows] = {
             "steps": tables.step_table(step, members, manifest),
             "weights": tables.weights_table(step),

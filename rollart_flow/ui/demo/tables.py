@@ -59,6 +59,18 @@ def replayed_logprobs(step: int, member: Trajectory) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=LOGPROBS_SCHEMA, orient="row")
 
 
+def kept_logprobs(members: Sequence[Trajectory]) -> pa.Table:
+    """Return logprobs of a batch as the trainer would keep them: a little off the engine's."""
+    lists = []
+    for each in members:
+        acts = zip(each.logprobs, each.action_mask, strict=True)
+        lists.append(
+            [logprob + 0.05 * (at % 5 - 2) for at, (logprob, act) in enumerate(acts) if act]
+        )
+    ids = [each.trajectory_id for each in members]
+    return pa.table({"trajectory_id": ids, "logprobs": lists})
+
+
 def step_table(step: int, members: Sequence[Trajectory], manifest: pa.Table) -> pa.Table:
     """Return the row of `steps` of a step."""
     stale, lag = manifest["staleness"].to_pylist(), manifest["lag"].to_pylist()

@@ -13,10 +13,15 @@ export async function get(path, parameters = {}, signal = undefined) {
   let answer, body;
   try {
     answer = await fetch(`/api/${path}${query(parameters)}`, { signal });
-    body = await answer.json();
+    body = await answer.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError("the server does not answer; is `rollart ui` still running?");
+  }
+  try {
+    body = JSON.parse(body);
+  } catch {
+    throw new ApiError(`the server did not take the request (status ${answer.status}); a query may have 50,000 characters`);
   }
   if (!answer.ok) throw new ApiError(body.error ?? `status ${answer.status}`);
   return body;

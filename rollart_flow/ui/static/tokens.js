@@ -8,7 +8,6 @@ import { visible } from "./texts.js";
 
 const NAME = "trajectory.tokens";
 const METRICS = ["logprob", "advantage", "version", "mask"];
-const REPLAYED = ["trainer logprob", "ratio", "difference"]; // if a replay was kept
 const LEGENDS = {
   logprob: [["likely", "t0"], ["over 50 %", "t1"], ["over 20 %", "t2"], ["over 5 %", "t3"], ["less", "t4"]],
   advantage: [["positive", "up"], ["none", "t0"], ["negative", "down"]],
@@ -34,22 +33,29 @@ export function strip(page, head) {
   place.addEventListener("mouseover", (event) => tell(page, event.target, detail));
   place.addEventListener("keydown", move);
   const [kept] = page.rows("trajectory.replayed");
-  const metrics = kept ? [...METRICS, ...REPLAYED] : METRICS;
+  const metrics = [...METRICS, ...trainers(kept)];
   if (!metrics.includes(metric)) metric = "logprob";
   const select = el("select", { id: "token-metric", onchange: (event) => ((metric = event.target.value), fill()) }, metrics.map((each) => el("option", { value: each, selected: each === metric }, each)));
   fill();
   return panel(page, NAME, [
     el("div", { class: "controls" }, el("label", {}, "colour by ", select), legend),
     place, detail, more,
-    !kept && head.action_tokens > 0 && el("p", { class: "dim" }, "The trainer's logprobs and its ratios of single tokens are in no table; the command above with ", el("code", {}, "--logprobs"), " computes and keeps them."),
+    !kept && head.action_tokens > 0 && el("p", { class: "dim" }, "The run did not keep its trainer's logprobs, which ", el("code", {}, "train(keep_logprobs=True)"), " does; the command above with ", el("code", {}, "--logprobs"), " computes them."),
   ]);
 }
 
 export function replayed(page) {
   const [kept] = page.rows("trajectory.replayed");
   if (!kept) return null;
-  const ratio = kept.step === null ? "" : ` Under version ${kept.trained_version}, from which step ${kept.step} started, the mean ratio is ${number(kept.ratio_mean)} and the largest ${number(kept.ratio_max)}.`;
-  return panel(page, "trajectory.replayed", el("p", {}, `A replay computed the logprobs of ${number(kept.tokens)} tokens again, in float32: under the version of each token they differ from the engine's by at most ${number(kept.difference_max)} nats.${ratio}`));
+  const ratio = kept.step === null ? "" : `Under version ${kept.trained_version}, from which step ${kept.step} started, the mean ratio of a token is ${number(kept.ratio_mean)} and the largest ${number(kept.ratio_max)}. `;
+  const again = kept.tokens === 0 ? "" : `A replay computed the logprobs of ${number(kept.tokens)} tokens again, in float32: under the version of each token they differ from the engine's by at most ${number(kept.difference_max)} nats.`;
+  return panel(page, "trajectory.replayed", el("p", {}, `${ratio}${again}`));
+}
+
+// What can colour the tokens beside the engine's values: what the run or a replay kept of the trainer's.
+function trainers(kept) {
+  if (!kept) return [];
+  return ["trainer logprob", ...(kept.step === null ? [] : ["ratio"]), ...(kept.tokens ? ["difference"] : [])];
 }
 
 function token(row, index, versions) {
@@ -75,9 +81,10 @@ function trainer(row) {
 }
 
 function again(row) {
-  if (row.replayed_logprob === null) return [];
+  if (trainer(row) === null) return [];
   const under = row.ratio === null ? [] : [`ratio ${number(row.ratio)}`];
-  return [`trainer's logprob ${number(trainer(row))}`, ...under, `difference ${number(row.difference)} under version ${row.version}`];
+  const apart = row.difference === null ? [] : [`difference ${number(row.difference)} under version ${row.version}`];
+  return [`trainer's logprob ${number(trainer(row))}`, ...under, ...apart];
 }
 
 function label(row) {

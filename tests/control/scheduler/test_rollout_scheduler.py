@@ -537,7 +537,7 @@ async def test_tasks_that_end_before_a_batch_is_full_fail_the_run() -> None:
     await bench.admit()
     await bench.admit()
     assert await bench.scheduler.admit("source", 2) == ()
-    with pytest.raises(RunFailedError, match="the tasks ended after 1 groups"):
+    with pytest.raises(RunFailedError, match="the tasks ended after 1 group,"):
         raise await bench.scheduler.failed()
 
 

@@ -65,7 +65,7 @@ async def test_tokens_that_differ_from_what_was_sampled_are_not_trained() -> Non
     assert recorder.withheld is None
     assert bad.withheld is not None
     assert bad.withheld.reason is Reason.CAPTURE_ERROR
-    assert "1 tokens of the chain differ from those that call 0 sent and got" in str(bad.withheld)
+    assert "1 token of the chain differ from those that call 0 sent and got" in str(bad.withheld)
     assert good.withheld is None
     first = rig.exchanges[0]
     assert (first.mismatches, rig.exchanges[2].mismatches) == (1, 0)

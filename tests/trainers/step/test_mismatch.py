@@ -125,6 +125,22 @@ def test_one_minibatch_knows_it_for_free_and_several_where_it_is_needed() -> Non
         assert found.ess == pytest.approx(free.ess, rel=1e-5)
 
 
+@pytest.mark.parametrize("settings", [WHOLE, CUT], ids=["whole", "cut"])
+def test_logprobs_that_are_kept_are_those_before_the_step(settings: RankSettings) -> None:
+    batch = completed(make_rows(10, seed=3))
+    keeping = replace(settings, keep_logprobs=True)
+    trainer = EmbeddedTrainer(CONFIG, initial_weights(), grpo(), keeping)
+    before = trainer.recompute_old_logprobs(batch)["old_logprobs"].to_pylist()
+    trained = trainer.train_step(1, batch)
+    kept = trainer.step_logprobs
+    assert kept is not None
+    for own, old in zip(kept["logprobs"].to_pylist(), before, strict=True):
+        assert own == pytest.approx(old, abs=1e-5)
+    assert trained.fingerprint == step(make_rows(10, seed=3), settings).fingerprint
+    trainer.skip_step(2, batch, "a batch that cannot be trained on")
+    assert trainer.step_logprobs is None
+
+
 def test_measuring_changes_no_weights() -> None:
     rows = make_rows(10, seed=3)
     assert step(rows, CUT).fingerprint == step(rows, replace(CUT, mismatch=True)).fingerprint
