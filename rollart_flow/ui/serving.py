@@ -62,4 +62,4 @@ def _listener(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        raise SettingsError(f"cannot listen on {host}:{port}: {error}; take another port") from None
+        raise SettingsError(f"cannot listen on {host}:{port}: {error}; take another one") from None

@@ -92,7 +92,7 @@ def loopback_socket(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
     except (OSError, OverflowError) as error:
-        raise SettingsError(f"cannot listen on {host}:{port}: {error}; take another port") from None
+        raise SettingsError(f"cannot listen on {host}:{port}: {error}; take another one") from None
 
 
 class PrivateFolder:
