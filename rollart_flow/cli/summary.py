@@ -102,8 +102,15 @@ class Summary:
 
     @property
     def next_commands(self) -> tuple[str, ...]:
+        from rollart_flow.store import RunStatus
+
         name = shlex.quote(self.name)
-        commands = [f'rollart query {name} "{_BY_OUTCOME}"']
+        commands = []
+        if self.status == RunStatus.INTERRUPTED and self.alpha is not None:  # it has a pipeline
+            commands.append(f"rollart resume {name}")
+        if self.status == RunStatus.FAILED:
+            commands.append(f"rollart logs {name}")
+        commands.append(f'rollart query {name} "{_BY_OUTCOME}"')
         if self.example is not None:
             commands.append(f"rollart show {name} --trajectory {shlex.quote(self.example)}")
         if self.steps:

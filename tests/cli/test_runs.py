@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rollart_flow.cli.summary import summarize
 from rollart_flow.rows import trajectories_table
 from rollart_flow.schema import SCHEMA_VERSION, TABLES, to_table
 from rollart_flow.store import RunStatus, open_run
@@ -382,3 +383,18 @@ def test_episodes_of_several_branches_count_once_and_are_listed(tmp_path: Path) 
     ]  # fmt: skip
     assert "3 branches of the episode" in rollart("show", uri, "--trajectory", "g0-00.2").out
     assert "branches" not in rollart("show", uri, "--trajectory", "g1").out
+
+
+@pytest.mark.parametrize(
+    ("status", "first"),
+    [
+        (RunStatus.INTERRUPTED, "rollart resume"),
+        (RunStatus.FAILED, "rollart logs"),
+        (RunStatus.FINISHED, "rollart query"),
+    ],
+)
+def test_show_names_what_goes_on_with_a_run_that_ended(
+    status: RunStatus, first: str, tmp_path: Path
+) -> None:
+    run = small_run(tmp_path, status=status, steps=1)
+    assert summarize(run).next_commands[0].startswith(first)
