@@ -59,14 +59,20 @@ class TokenAccount:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        """Say the account in one line."""
+        """Say the account in one line.
+
+        Where no attempt has a reward, as of a gateway by hand, it says what could be delivered.
+        """
         if not self.sampled:
             return "nothing was sampled"
-        why = [f"{name} {count / self.sampled:.1%}" for name, count in self.reasons.items()]
+        reasons = dict(self.reasons)
+        unscored = 0 if self.delivered else reasons.pop(UNSCORED, 0)
+        why = [f"{name} {count / self.sampled:.1%}" for name, count in reasons.items()]
         if self.missing:
             why.append(f"in no row {counted(self.missing, 'token')}")
-        first = f"{self.delivered / self.sampled:.1%} of {self.sampled:,} sampled tokens"
-        return "; ".join([f"delivered {first}", ", ".join(why)] if why else [f"delivered {first}"])
+        most = f"{(self.delivered or unscored) / self.sampled:.1%} of {self.sampled:,} sampled"
+        first = f"{most} tokens lack only a reward" if unscored else f"delivered {most} tokens"
+        return "; ".join([first, ", ".join(why)] if why else [first])
 
 
 def _tokens_of_rows(exchanges: pl.LazyFrame, trajectories: pl.LazyFrame) -> pl.LazyFrame:

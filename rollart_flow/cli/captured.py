@@ -44,7 +44,8 @@ def calls_shown(row: Mapping[str, Any]) -> list[RenderableType]:
     numbers = {each["trajectory_id"]: each["branch"] for each in row.get("branches", [row])}
     table = _table(calls, numbers)
     heading = f"{counted(len(calls), 'call')}; {_account(row['account'])}"
-    if (fraction := row["delivered_fraction"]) is not None:
+    fraction = row["delivered_fraction"]
+    if fraction is not None and row["reward"] is not None:
         heading = f"{heading}; delivered_fraction {fraction:.3f}"
     return ["", heading, table]
 

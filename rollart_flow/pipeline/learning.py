@@ -87,7 +87,7 @@ class Buffer(Node):
         if Barrier.TURNS in schedule.barriers and any(agents):
             raise SettingsError(
                 f"schedule {schedule.name} has barriers between turns, at which the program of an "
-                "agent does not wait; choose another one"
+                "agent cannot wait; choose another one, such as sync_plus()"
             )
         self._hold("alpha", float(alpha))
         self._hold("schedule", schedule)

@@ -134,6 +134,11 @@ def test_the_account_in_one_line(tmp_path: Path) -> None:
     failed = replace(row, outcome=Outcome.FAILED, reward=None)
     account = token_account(captured_run(tmp_path, [(failed,)], "b"))
     assert str(account) == "delivered 0.0% of 4 sampled tokens; failed 100.0%"
+    by_hand = replace(row, reward=None)
+    account = token_account(captured_run(tmp_path, [(by_hand,)], "d"))
+    assert str(account) == "100.0% of 4 sampled tokens lack only a reward"
+    account = token_account(captured_run(tmp_path, [(by_hand,), captured("u", 0, 1)], "e"))
+    assert str(account) == "delivered 50.0% of 8 sampled tokens; unscored 50.0%"
     refused = replace(row.exchanges[0], trajectory_id=None, answer_start=None, answer_end=None)
     nothing = replace(row, token_ids=(), action_mask=(), logprobs=(), token_versions=())
     account = token_account(

@@ -12,6 +12,7 @@ from rollart_flow.engines.in_thread import ThreadInference
 from rollart_flow.engines.registry import EngineOptions, build_engine
 from rollart_flow.errors import SettingsError
 from rollart_flow.gateway.core.capture_limits import CaptureLimits
+from rollart_flow.gateway.core.exchange import CallKind
 from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.gateway.core.tool_support import refusal_of_tools
 from rollart_flow.gateway.server.gateway_server import GatewayServer
@@ -35,8 +36,9 @@ _NO_PLACE = (
     "the policy's chat template has no place for tools; take a model that was trained to call "
     "tools, or --no-tools for clients that send none"
 )
-_NO_BUDGET = CaptureLimits(max_calls=2**31, max_tokens=2**31)
-"""Limits of a conversation by hand, which has no budget of calls and tokens."""
+_NO_BUDGET = CaptureLimits(max_calls=2**31, max_tokens=2**31, trained=frozenset(CallKind))
+"""Limits of a conversation by hand, which has no budget of calls and tokens. No token is withheld:
+a row is committed before all is known that tells the kind of its calls."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

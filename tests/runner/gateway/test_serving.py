@@ -14,6 +14,7 @@ import openai
 import polars as pl
 import pytest
 
+from rollart_flow.analysis.delivery import token_account
 from rollart_flow.errors import RollartError, RunExistsError, SettingsError
 from rollart_flow.models.policy import Policy
 from rollart_flow.models.version_zero import materialize
@@ -93,6 +94,8 @@ def test_official_clients_are_answered_and_a_run_holds_every_token(tmp_path: Pat
     assert calls["parent"].to_list() == [None, 0, None]
     assert (calls["answer_end"] - calls["answer_start"]).to_list() == got
     assert calls["mismatches"].sum() == 0
+    assert calls["trained_tokens"].to_list() == got  # of a side call, too
+    assert str(token_account(run)) == f"100.0% of {sum(got)} sampled tokens lack only a reward"
     stored = json.dumps([*calls.to_dicts(), run.info.settings], default=str)
     assert not any(key in stored for key in keys)
 
