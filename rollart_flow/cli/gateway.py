@@ -53,6 +53,14 @@ Temperature: TypeAlias = Annotated[
 Tools: TypeAlias = Annotated[
     bool, typer.Option("--tools/--no-tools", help="Whether clients may send tools.")
 ]
+Volatile: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="REGEX",
+        help="What a client changes with every call before the first answer, such as the time; "
+        "it is left out of prompts. Repeatable.",
+    ),
+]
 Idle: TypeAlias = Annotated[
     float, typer.Option(min=0.0, help="Seconds without a call that end a conversation.")
 ]
@@ -68,6 +76,7 @@ def gateway(
     max_tokens: MaxTokens = 1024,
     temperature: Temperature = 1.0,
     tools: Tools = True,
+    volatile: Volatile = None,
     idle: Idle = 30.0,
     as_json: AsJson = False,
 ) -> None:
@@ -79,6 +88,7 @@ def gateway(
     settings = GatewaySettings(
         policy=policy, engine=engine, context=context, max_tokens=max_tokens,
         temperature=temperature, tools=tools, idle_s=idle, port=port, name=name, store=store,
+        volatile=tuple(volatile or ()),
     )  # fmt: skip
     result = serve_policy(settings, _printed if as_json else _show)
     if not as_json:

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 from rollart_flow.calls import parse_call
 from rollart_flow.errors import SettingsError
 from rollart_flow.fields import Count, NotNegative, Positive, check_fields
+from rollart_flow.gateway.core.volatile import compiled
 from rollart_flow.harness.profile import AgentProfile
 from rollart_flow.harness.registry import AGENTS
 from rollart_flow.secret import check_no_key
@@ -66,6 +67,10 @@ class Harness:
     builder: Builder = "prefix_merging"
     """How calls become rows: those that go on from one another are one row with branches (Polar),
     or each is a row of its own ("per_request")."""
+    volatile: tuple[str, ...] | list[str] = ()
+    """Regular expressions of what the program changes with every call in the messages before the
+    first answer, such as the time of day in its system prompt. Such spans are left out of prompts;
+    without that each call would begin a branch."""
     init_slots: Count = 4
     """Attempts of one worker whose boxes are opened at a time."""
     run_slots: Count = 64
@@ -86,6 +91,8 @@ class Harness:
         for variable, text in dict(self.variables).items():
             if "{key}" not in text:
                 check_no_key(f"agent.variables.{variable}", text)
+        for pattern in self.volatile:
+            compiled(pattern)
         if bool(self.command) is not bool(self.wire):
             raise SettingsError(
                 'agent: command and wire are given together, as in Harness("command", '

@@ -71,30 +71,45 @@ def run() -> list[Record]:
         goal = MOST_MS if size == 8_000 else None
         made.append(record(f"{what}, added to a call", seconds * 1e3, "ms", at_most=goal))
         made.append(record(f"{what}, for each new token", seconds / tokens * 1e6, "us"))
+    for volatile, what in (((), "changes"), ((r"\d+",), "changes what is declared as volatile")):
+        for size, (seconds, tokens) in asyncio.run(_added(volatile, changes=True)).items():
+            named = f"gateway: a session at {size} tokens whose client {what}"
+            made.append(record(f"{named}, added to a call", seconds * 1e3, "ms"))
+            made.append(record(f"{named}, for each new token", seconds / tokens * 1e6, "us"))
     ratio = found[SIZES[-1]][0] / found[SIZES[0]][0]
     longest = f"gateway: a session at {SIZES[-1]} tokens beside {SIZES[0]}"
     return [*made, record(longest, ratio, "x", at_most=MOST_RATIO)]
 
 
-def _session(engine: InstantEngine) -> tuple[CaptureSession, LLMProxy]:
+def _session(engine: InstantEngine, volatile: tuple[str, ...]) -> tuple[CaptureSession, LLMProxy]:
     proxy = LLMProxy([engine], lambda event: None, vocabulary=QWEN3.codec.vocab_size)
     sampling = Sampling(max_tokens=500, stop_token_ids=QWEN3.codec.stop_token_ids)
     task = Task("talk", "talks")
     session = CaptureSession(
         Assignment("t", "g", task, 0, 7, sampling), QWEN3.codec, proxy,
-        AttemptLimits(context_tokens=1 << 20), CaptureLimits(max_calls=10_000), name="t@w.0",
+        AttemptLimits(context_tokens=1 << 20, max_branches=10_000),
+        CaptureLimits(max_calls=10_000, volatile=volatile), name="t@w.0",
     )  # fmt: skip
     return session, proxy
 
 
-async def _added() -> dict[int, tuple[float, int]]:
-    """Return seconds and new tokens of a call at each size."""
+async def _added(
+    volatile: tuple[str, ...] = (), *, changes: bool = False
+) -> dict[int, tuple[float, int]]:
+    """Return seconds and new tokens of a call at each size.
+
+    Args:
+        volatile: spans that are declared as volatile.
+        changes: whether the first message is another one in each call.
+    """
     engine = InstantEngine()
-    session, proxy = _session(engine)
+    session, proxy = _session(engine, volatile)
     messages: list[Message] = [system("Be brief."), user("Test it.")]
 
     async def call(times: int) -> None:
         """Make a call, and answer it for the next one."""
+        if changes and times == 1:
+            messages[0] = system(f"Be brief. Call {len(messages)}.")
         asked = ModelCall(wire="chat", messages=tuple(messages), tools=TOOLS)
         answer = await session.answer(asked)
         messages.append(answer.action.as_message())

@@ -21,6 +21,8 @@ class CaptureLimits:
     per_request: bool = False
     """Whether each call is a trajectory of its own; otherwise calls that go on from one another
     are one (Polar's prefix merging)."""
+    volatile: tuple[str, ...] = ()
+    """Regular expressions of spans of the opening that change from call to call."""
     trained: frozenset[CallKind] = frozenset(
         {CallKind.MAIN, CallKind.SUB_AGENT, CallKind.COMPACTION}
     )

@@ -27,6 +27,7 @@ from rollart_flow.gateway.core.retries import CallUnderWay, Retries
 from rollart_flow.gateway.core.rows import Rows, SessionRows, why_withheld
 from rollart_flow.gateway.core.sampling import EngineCalls
 from rollart_flow.gateway.core.structure import said_in
+from rollart_flow.gateway.core.volatile import VolatileSpans
 from rollart_flow.text import counted, one_line
 from rollart_flow.types import (
     Assignment,
@@ -76,6 +77,7 @@ class CaptureSession:
         self._name = name
         self._forest = Forest()
         self._prompts = PromptBuilder(codec, limits, self._forest)
+        self._volatile = VolatileSpans(capture.volatile)
         self._retries = Retries(repeats_lost=capture.repeats_lost)
         self._rows = SessionRows(per_request=capture.per_request)
         self._taken: set[int] = set()
@@ -101,7 +103,7 @@ class CaptureSession:
         self._check_open()
         under_way = self._retries.known(call)
         if under_way is None:
-            under_way = self._begin(call)
+            under_way = self._begin(self._volatile.without(call))
             self._retries.add(call, under_way)
         with waiting(f"answer({self._name}/{under_way.exchange.number})"):
             return await under_way.answer()
@@ -117,7 +119,7 @@ class CaptureSession:
             CallRefusedError: the messages cannot be rendered.
         """
         self._check_open()
-        return self._prompts.count(call)
+        return self._prompts.count(self._volatile.without(call))
 
     def finish(self, text: str) -> None:
         """Answer all further calls with a text of the gateway's own, so that the agent ends.

@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
@@ -134,9 +134,11 @@ async def serving(
         await stack.enter_async_context(server)
         limits = AttemptLimits(context_tokens=policy.max_context)
 
+        capture = replace(_NO_BUDGET, volatile=settings.volatile)
+
         def make(number: int) -> CaptureSession:
             assignment, name = assignment_of(number, sampling), f"c{number}.{proxy.session()}"
-            return CaptureSession(assignment, codec, proxy, limits, _NO_BUDGET, name=name)
+            return CaptureSession(assignment, codec, proxy, limits, capture, name=name)
 
         conversations = Conversations(make, recorder.record, settings.idle_s)
         stack.push_async_callback(conversations.close)

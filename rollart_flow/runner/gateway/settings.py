@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rollart_flow.errors import RunNotFoundError, SettingsError
 from rollart_flow.exporting import export
+from rollart_flow.gateway.core.volatile import compiled
 from rollart_flow.models.policy import Policy
 from rollart_flow.store import open_run, store_uri
 
@@ -39,6 +40,9 @@ class GatewaySettings:
     """Temperature of sampling, whatever a client asks for."""
     tools: bool = True
     """Whether clients may send tools, which the chat template needs a place for."""
+    volatile: tuple[str, ...] = ()
+    """Regular expressions of what a client changes with every call before the first answer, which
+    is left out of prompts."""
     idle_s: float = 30.0
     """Time without a call after which a conversation has ended and is committed [s]."""
     port: int = 0
@@ -47,6 +51,10 @@ class GatewaySettings:
     """Name of the run; None for the next free one."""
     store: str | None = None
     """Store of the run, and of the run whose policy is served."""
+
+    def __post_init__(self) -> None:
+        for pattern in self.volatile:
+            compiled(pattern)
 
 
 @contextmanager

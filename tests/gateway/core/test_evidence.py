@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from rollart_flow.errors import SettingsError
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, Refusal
+from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import Evidence
+from rollart_flow.harness.harness import Harness
 from rollart_flow.types import Message, Role
 from rollart_flow.types.messages import system, user
 from tests.gateway.core.rig import (
@@ -213,6 +216,32 @@ async def test_what_changes_on_every_call_is_no_change(volatile: str) -> None:
     await client.turn()
     assert rig.exchanges[1].parent == 0
     assert len(await rig.trajectories()) == 1
+
+
+@pytest.mark.parametrize("begins", ["Be brief. ", ""])
+async def test_what_is_declared_as_volatile_is_in_no_prompt(begins: str) -> None:
+    spans = (r"It is \d+ o'clock\.", r"<nonce>.*?</nonce>")
+    rig = Rig(ScriptedEngine(ADDED, "ok"), CaptureLimits(volatile=spans))
+    opening = [system(f"{begins}It is 3 o'clock."), user("add <nonce>abc</nonce>3")]
+    client = Client(rig.session.answer, first=opening)
+    await client.turn()
+    client.results("It is 3 o'clock.")
+    client.messages[:2] = [system(f"{begins}It is 14 o'clock."), user("add <nonce>d</nonce>3")]
+    await client.turn()
+    assert [each.evidence for each in rig.exchanges] == [Evidence.ROOT, Evidence.ECHO]
+    assert [each.dropped for each in rig.exchanges] == [("opening.volatile",)] * 2
+    (row,) = await rig.trajectories()
+    said = rig.codec.decode(row.token_ids)
+    assert said.count("o'clock") == 1, "the answer of a tool is as it came"
+    assert "add 3" in said
+    assert "nonce" not in said + "".join(each.request for each in rig.exchanges)
+
+
+@pytest.mark.parametrize("pattern", ["(", "x*", ""])
+def test_a_volatile_span_is_a_pattern_that_finds_something(pattern: str) -> None:
+    with pytest.raises(SettingsError, match=r"^volatile '") as caught:
+        Harness("bash", volatile=[pattern])
+    assert "\n" not in str(caught.value)
 
 
 async def test_tools_are_part_of_the_prompt() -> None:
