@@ -112,7 +112,7 @@ def _capture_limits(agent: Harness) -> CaptureLimits:
         max_calls=agent.max_calls,
         max_tokens=agent.max_tokens,
         repeats_lost=agent.profile().repeats_lost,
-        volatile=agent.volatile,
+        volatile=tuple(agent.volatile),
         per_request=agent.builder == PER_REQUEST,
         trained=frozenset(map(CallKind, agent.trains)),
     )

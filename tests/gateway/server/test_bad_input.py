@@ -28,8 +28,8 @@ class WireUnderTest:
     """What the error of these fields names."""
     error: set[str]
     codes: dict[int, str]
-    """What `field` of the error has, by the status."""
-    field: str
+    """What `coded` of the error has, by the status."""
+    coded: str
     around: dict[str, Any] = field(default_factory=dict)
     """What stands beside `error`."""
 
@@ -83,7 +83,7 @@ class Bench:
         assert found == self.wire.around
         assert {*error} == self.wire.error
         if status in self.wire.codes:
-            assert error[self.wire.field] == self.wire.codes[status]
+            assert error[self.wire.coded] == self.wire.codes[status]
         assert "\n" not in error["message"]
         await self.answered()
         return str(error["message"])
