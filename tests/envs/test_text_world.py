@@ -37,7 +37,7 @@ def test_worlds_that_threads_play_at_once_are_those_of_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """TextWorld's parser belongs to its module; without a lock, threads confuse it at once."""
-    from textworld.generator.text_grammar import Grammar
+    from textworld.generator.text_grammar import Grammar  # type: ignore[import-untyped]
 
     monkeypatch.setattr(Grammar, "_cache", {})  # what it parses first is kept
     domain = TextWorld()
