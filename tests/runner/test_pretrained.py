@@ -109,6 +109,7 @@ def test_it_plays_shops_computes_and_repairs(tmp_path: Path) -> None:
     shutil.copy(TEMPLATES / "qwen2_5.jinja", model / "chat_template.jinja")
     settings = {"policy.path": str(model), "policy.engine": "vllm", "group_size": "2"}
     settings |= {"policy.max_batch": "8", "batch_size": "8", "steps": "2"}
+    settings["policy.max_context"] = "1024"  # prompts have up to 600 tokens; 3 GiB are reserved
     settings |= {"swe_sample.folder": str(tmp_path / "tasks")}
     loaded = load_pipeline(FILE.parent / "world.py", settings)
     run = open_run(runner.run(loaded, store=str(tmp_path), name="world").uri)
