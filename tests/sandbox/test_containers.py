@@ -324,6 +324,7 @@ def test_a_program_that_ignores_limits_makes_no_boxes(
             'invalid tmpfs option ["U"]',
         ),
         ("Error: no such container\n", "no such container"),
+        ('time="12:00" level=error msg="no \\"home\\" of 9"\n', 'no "home" of 9'),
         ("", "it fails without a message"),
     ],
 )

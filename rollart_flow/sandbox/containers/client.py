@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ _QUICK_S = 60.0
 _CWD = "/proc"
 """Where the client starts: the monitor of a Podman container leaves an empty file where it began,
 if the container runs out of memory; nobody can make one here."""
+_LOG_MESSAGE = re.compile(r'\bmsg="((?:[^"\\]|\\.)*)"')
+"""The text in a line of a client's log: time="..." level=error msg="TEXT"."""
 PULL_S = 1800.0
 """Longest time of the pull of an image [s]."""
 
@@ -86,6 +89,8 @@ def message(text: str) -> str:
     """Return the line of a client's messages that says what went wrong, without its prefixes."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     chosen = next((line for line in lines if "rror" in line), lines[-1] if lines else "")
+    if logged := _LOG_MESSAGE.search(chosen):
+        chosen = logged[1].replace('\\"', '"')
     for prefix in ("docker: ", "Error response from daemon: ", "Error: "):
         chosen = chosen.removeprefix(prefix)
     return chosen.rstrip(".") or "it fails without a message"
