@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rollart_flow.sandbox import owner
 from rollart_flow.sandbox.agent.cgroup import create_control_group, sweep_groups
 from rollart_flow.sandbox.base import SandboxLimits
 from rollart_flow.sandbox.owner import is_owned, name_owner, owner_label, owner_labels
@@ -84,7 +85,8 @@ def test_groups_whose_owner_has_died_are_swept_with_what_lives_in_them(tmp_path:
     assert kept == {own, "another-1-2-3", "rollart-77-5"}
 
 
-def test_an_owner_is_known_by_its_start_too() -> None:
+def test_an_owner_is_known_by_its_start_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, "_for", {})
     label = owner_label()
     assert is_owned(label)
     pid, _, started = label.partition("-")
