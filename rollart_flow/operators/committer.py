@@ -8,7 +8,9 @@ joins both threads.
 A commit costs several milliseconds of CPU and some syncs, however few rows it has. To keep a
 trickle of rows from taking a core away from generation and training, the committer gathers rows
 before each commit that is not full, for a time proportional to the duration of the last commit.
-Events do not trigger commits of their own at once.
+Full commits follow one another at once, unless their rows are many bytes: then they rest as well,
+so that a run that ends thousands of long trajectories a second has few, large commits, whose files
+nobody has to merge. Events do not trigger commits of their own at once.
 """
 
 import asyncio
@@ -33,6 +35,11 @@ _log = logging.getLogger(__name__)
 
 _REST = 1.0
 """Time to gather rows, as a multiple of the last commit's duration."""
+_BUSY_REST = 3.0
+"""The same for full commits of many bytes, from the end of the last commit on."""
+_MANY_BYTES, _ENOUGH_BYTES = 1 << 20, 32 << 20
+"""Sizes of rows in memory from which a full commit rests, and from which it does not any more: its
+file is then larger than those that maintenance merges."""
 _LONGEST = 5.0
 """Upper bound of the time to gather rows, as a multiple of `interval_s`."""
 _EVENTS_S = 1.0
@@ -43,6 +50,8 @@ _EVENTS_S = 1.0
 class _Queued:
     tables: Mapping[str, pa.Table]
     done: asyncio.Future[None]
+    nbytes: int = 0
+    """Size of the rows in memory [bytes]."""
 
     @property
     def rows(self) -> int:
@@ -85,8 +94,9 @@ class Committer:
         self._work = asyncio.Event()
         self._rows = asyncio.Event()
         self._full = asyncio.Event()
+        self._urgent = asyncio.Event()
         self._closing = False
-        self._commit_s = 0.0
+        self._commit_s = self._ended = 0.0
         self._failure: RollartError | None = None
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="commit")
         self._maintenance: asyncio.Task[None] | None = None
@@ -119,13 +129,19 @@ class Committer:
             raise self._failure
         if self._closing:
             raise StoreError("the run is closing; nothing more is committed to it")
-        queued = _Queued(tables, asyncio.get_running_loop().create_future())
+        nbytes = sum(rows.nbytes for rows in tables.values())
+        queued = _Queued(tables, asyncio.get_running_loop().create_future(), nbytes)
         self._queue.append(queued)
         self._work.set()
         self._rows.set()
         if at_once or sum(item.rows for item in self._queue) >= self._max_rows:
             self._full.set()
+        if at_once or (self._full.is_set() and self._nbytes() >= _ENOUGH_BYTES):
+            self._urgent.set()
         await queued.done
+
+    def _nbytes(self) -> int:
+        return sum(item.nbytes for item in self._queue)
 
     async def reported(self) -> None:
         """Return once all events that were reported before are durable.
@@ -146,6 +162,7 @@ class Committer:
         self._work.set()
         self._rows.set()
         self._full.set()
+        self._urgent.set()
         await self._task
         if self._maintenance is not None:
             await self._maintenance
@@ -156,7 +173,7 @@ class Committer:
         while True:
             await self._work.wait()
             await self._gather()
-            for event in (self._work, self._rows, self._full):
+            for event in (self._work, self._rows, self._full, self._urgent):
                 event.clear()
             queue, self._queue = self._queue, []
             for part in _alike(queue):
@@ -169,6 +186,10 @@ class Committer:
         await _within(_EVENTS_S, self._rows)
         rest_s = min(_REST * self._commit_s, _LONGEST * self._interval_s)
         await _within(max(self._interval_s, rest_s), self._full)
+        rest_s = min(_BUSY_REST * self._commit_s, _LONGEST * self._interval_s)
+        if self._full.is_set() and self._nbytes() >= _MANY_BYTES:
+            rested = self._ended + rest_s - asyncio.get_running_loop().time()
+            await _within(max(0.0, rested), self._urgent)
 
     async def _write(self, queue: list[_Queued]) -> None:
         loop = asyncio.get_running_loop()
@@ -192,7 +213,8 @@ class Committer:
                 item.done.set_result(None)
         for outage in passed_outages():
             self.report(outage.event("store"))
-        self._commit_s = loop.time() - started
+        self._ended = loop.time()
+        self._commit_s = self._ended - started
         idle = self._maintenance is None or self._maintenance.done()
         if idle and self._writer.maintenance_due and self._failure is None:
             self._maintenance = loop.create_task(self._maintain())

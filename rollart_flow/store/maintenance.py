@@ -38,11 +38,14 @@ Merge = Callable[[str, str, Sequence[DataFile]], DataFile]
 RETENTION = timedelta(minutes=10)
 """How long replaced files and log entries are kept for readers that use them."""
 
-_TIERS = (64 << 10, 1 << 20, 64 << 20)
-"""Sizes that separate the tiers of files [bytes]; files of the last size stay as they are. Each
-tier rewrites its rows once, and has at most as many live files as the ratio of its sizes."""
-_SMALL = 16 << 20
-"""Size below which neighbours are merged once no rows will follow [bytes]."""
+_LARGE = 4 << 20
+"""Size from which a file stays as it is [bytes]: a commit of a run that ends thousands of long
+trajectories a second has it, and reading and writing its rows again costs twice what they cost."""
+_LARGEST = 64 << 20
+"""Size at which no further file is added to a merge [bytes]."""
+_TIERS = ((64 << 10, 64 << 10), (1 << 20, 1 << 20), (_LARGE, _LARGEST))
+"""Size below which a file is of a tier, and size of neighbours together that are merged [bytes].
+Each tier rewrites its rows once, and has at most as many live files as the ratio of its sizes."""
 _LEAST_FILES = 8
 _CHECKPOINT_AFTER = 100
 _LEAST_ENTRIES = 20
@@ -139,34 +142,34 @@ class TableMaintenance:
 def mergeable(live: Sequence[DataFile], *, final: bool = False) -> list[list[DataFile]]:
     """Sequences of adjacent files, in order of seq, that are each worth merging into one file.
 
-    Files below the size of a tier are merged if they are larger than it together, so that every
-    merge moves its rows up a tier; or if there are many of the lowest tier.
+    Files of a tier are merged if they are of a higher one together, so that every merge moves its
+    rows up a tier; or if there are many of the lowest tier.
 
     Args:
         live: files in order of seq.
         final: merge all small neighbours, since no files will follow.
     """
     if final:
-        return [run for run in _neighbours(live, _SMALL) if len(run) > 1]
-    for tier_bytes in _TIERS:
+        return [run for run in _neighbours(live, _LARGE) if len(run) > 1]
+    for below, together in _TIERS:
         found = [
             run
-            for run in _neighbours(live, tier_bytes)
-            if (len(run) > 1 and _size(run) >= tier_bytes)
-            or (len(run) >= _LEAST_FILES and tier_bytes == _TIERS[0])
+            for run in _neighbours(live, below)
+            if (len(run) > 1 and _size(run) >= together)
+            or (len(run) >= _LEAST_FILES and below == _TIERS[0][0])
         ]
         if found:
             return found
     return []
 
 
-def _neighbours(live: Sequence[DataFile], tier_bytes: int) -> list[list[DataFile]]:
-    """Sequences of adjacent files below `tier_bytes`, each ended when it has the largest size."""
+def _neighbours(live: Sequence[DataFile], below: int) -> list[list[DataFile]]:
+    """Sequences of adjacent files below a size [bytes], each ended when it has the largest size."""
     runs: list[list[DataFile]] = [[]]
     size = 0
     for file in live:
-        small = file.size_bytes < tier_bytes
-        if not small or size >= _TIERS[-1]:
+        small = file.size_bytes < below
+        if not small or size >= _LARGEST:
             runs.append([])
             size = 0
         if small:

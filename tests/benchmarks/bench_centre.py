@@ -1,7 +1,7 @@
 """What the centre of a run takes: coordinator and buffer, with commits on disk.
 
-A load generator plays 64 rollout processes: each asks for a block of attempts, for permission, and
-sends micro-batches of trajectories of 2,000 tokens. Engine and trainer do nothing. The generator
+A load generator plays 64 rollout processes: each asks for blocks of attempts, for permission, and
+sends micro-batches of trajectories of 2,000 tokens, two at a time. Engine and trainer do nothing. The generator
 and the centre share the machine's cores; the CPU of each process says where a core goes, and what
 more cores carry: the work of writers is shared by as many as there are. The last figure is that of
 the stream of Ray Data that brings attempts to the rollout processes.
@@ -26,6 +26,8 @@ from tests.benchmarks.records import Record, record
 from tests.builders import trajectory
 
 PROCESSES, BLOCK, TOKENS = 64, 64, 2000
+UNDER_WAY = 2
+"""Blocks of a rollout process at a time; both of all processes are what alpha 1 admits."""
 BATCH, STEPS, FIRST = 4096, 6, 2
 BLOCKS, FIRST_BLOCK, ATTEMPTS = 300, 60, 256
 """Blocks of the producer, those that do not count, and attempts of a block."""
@@ -125,7 +127,11 @@ class _Load:
 
     async def run(self) -> tuple[float, Parts]:
         """Train all steps; the rate, and CPU by process."""
-        clients = [asyncio.create_task(self._client(number)) for number in range(PROCESSES)]
+        clients = [
+            asyncio.create_task(self._client(number, place))
+            for number in range(PROCESSES)
+            for place in range(UNDER_WAY)
+        ]
         started, cpu = 0.0, _cpu_s()
         for step in range(1, STEPS + 1):
             self._served = max(0, step - 2)
@@ -143,11 +149,11 @@ class _Load:
         await asyncio.gather(*clients)
         return count / seconds, _each_ms(cpu, used, count)
 
-    async def _client(self, number: int) -> None:
+    async def _client(self, number: int, place: int) -> None:
         from rollart_flow.rows import to_ipc
 
-        name, index = f"rollout-{number}", 0
-        while block := await self._coordinator.call.admit.aio(f"tasks-{number}", index, BLOCK):
+        name, source, index = f"rollout-{number}", f"tasks-{number}-{place}", 0
+        while block := await self._coordinator.call.admit.aio(source, index, BLOCK):
             ids = [each.trajectory_id for each in block]
             version = self._served
             await self._coordinator.call.permit.aio(name, ids, [(each, version) for each in ids])

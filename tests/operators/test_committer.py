@@ -57,6 +57,18 @@ def one(attempt: int) -> dict[str, pa.Table]:
     return {"trajectories": table(trajectory("g00000000", attempt))}
 
 
+def long_ones(attempt: int) -> dict[str, pa.Table]:
+    """A trajectory of so many tokens that full commits of it rest."""
+    count = 1 << 17
+    tokens = {
+        "token_ids": (7,) * count,
+        "action_mask": (False,) + (True,) * (count - 1),
+        "logprobs": (0.0,) * count,
+        "token_versions": (-1,) + (0,) * (count - 1),
+    }
+    return {"trajectories": table(trajectory("g00000000", attempt, **tokens))}
+
+
 def committed(writer: Watched) -> list[str]:
     rows = Run(writer.uri).trajectories.sort("seq").collect()
     return rows["trajectory_id"].to_list()
@@ -68,6 +80,29 @@ async def test_rows_wait_for_one_another_until_there_are_enough(writer: Watched)
     await asyncio.gather(*commits)
     assert writer.sizes == [3]
     assert committed(writer) == [f"g00000000-{attempt:02d}" for attempt in range(3)]
+    await group.close()
+
+
+async def test_full_commits_of_long_trajectories_rest_in_proportion_to_the_last_one(
+    writer: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    time, ahead = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: time() + ahead[0])
+    group = committer(writer, rows=1)
+    writer.go_on.clear()
+    slow = asyncio.create_task(group.commit(one(0)))
+    await asyncio.to_thread(writer.entered.wait, 60)
+    ahead[0] = NEVER_S  # the first commit takes an hour
+    writer.go_on.set()
+    await slow
+    long = asyncio.create_task(group.commit(long_ones(1)))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not long.done()
+    await group.commit(one(2), at_once=True)
+    await long
+    assert writer.sizes == [1, 2]
     await group.close()
 
 

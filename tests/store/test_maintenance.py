@@ -192,8 +192,10 @@ def test_files_are_merged_with_neighbours_when_they_move_up_a_tier() -> None:
     assert merged_sizes(*[100 * kib] * 10) == []
     assert merged_sizes(*[100 * kib] * 11) == [[100 * kib] * 11]
     assert merged_sizes(*[kib] * 7, 100 * kib, *[kib] * 7) == []
-    assert merged_sizes(80 * mib, 20 * mib, 80 * mib, 20 * mib) == []
-    assert merged_sizes(*[40 * mib] * 4) == [[40 * mib] * 2] * 2
+    assert merged_sizes(*[3 * mib] * 21) == []
+    assert merged_sizes(*[3 * mib] * 22) == [[3 * mib] * 22]
+    assert merged_sizes(*[4 * mib] * 100) == []
+    assert merged_sizes(*[3 * mib] * 21, 4 * mib, *[3 * mib] * 21) == []
 
 
 def test_the_last_maintenance_merges_all_small_neighbours() -> None:
@@ -220,7 +222,7 @@ def test_a_row_is_rewritten_a_few_times_and_files_stay_few(largest: int) -> None
                 first = live.index(run[0])
                 live[first : first + len(run)] = [DataFile("", size, run[0].first_seq, 0)]
     assert rewritten <= 4 * written
-    assert len(live) < 100 + written / (64 << 20)
+    assert len(live) < 100 + written / (4 << 20)
 
 
 def log_files(uri: str, table: str = "trajectories") -> list[str]:
