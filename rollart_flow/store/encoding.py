@@ -4,10 +4,10 @@ A data file is not visible until the writer adds it to the log of its table. The
 token columns small and fast to write: numbers inside lists (token ids, logprobs, versions) are
 split into byte streams before they are compressed, so that the upper bytes of small ids and the
 exponents of logprobs compress well, in a third of the time that a dictionary takes. Strings get
-dictionaries. Files of a commit are compressed by lz4, which is fast, and by zstd, which is small,
-where they are merged files or so large that they are not going to be merged. Encodings follow from the declared types, so that no column is named here. The files
-leave out the Arrow schema, which `schemas/*.json` declares and which would be larger than a small
-commit.
+dictionaries. Files of a commit are compressed by lz4, which is fast, unless they are so large that
+nobody will merge them: these, and merged files, by zstd, which is small. Encodings follow from the
+declared types, so that no column is named here. The files leave out the Arrow schema, which
+`schemas/*.json` declares and which would be larger than a small commit.
 """
 
 import json

@@ -1,10 +1,10 @@
 """What the centre of a run takes: coordinator and buffer, with commits on disk.
 
 A load generator plays 64 rollout processes: each asks for blocks of attempts, for permission, and
-sends micro-batches of trajectories of 2,000 tokens, two at a time. Engine and trainer do nothing. The generator
-and the centre share the machine's cores; the CPU of each process says where a core goes, and what
-more cores carry: the work of writers is shared by as many as there are. The last figure is that of
-the stream of Ray Data that brings attempts to the rollout processes.
+sends micro-batches of trajectories of 2,000 tokens, two at a time. Engine and trainer do nothing.
+The generator and the centre share the machine's cores; the CPU of each process says where a core
+goes, and what more cores carry: the work of writers is shared by as many as there are. The last
+figure is that of the stream of Ray Data that brings attempts to the rollout processes.
 """
 
 import asyncio
