@@ -76,6 +76,22 @@ def test_what_no_time_is_left_for_is_a_row(fakes: str, monkeypatch: pytest.Monke
     assert rows() == [("passes", None, "not started: all benchmarks together have 0 s")]
 
 
+def test_what_is_cut_short_since_no_time_is_left_is_a_row_that_fails_nothing(
+    fakes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "TOTAL_S", 0.1)
+    assert run.main(["hangs"], fakes) == 0
+    assert rows() == [("hangs", None, "not finished: all benchmarks together have 0.1 s")]
+
+
+def test_the_longest_benchmarks_come_last(fakes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "TOTAL_S", 0.0)
+    run.main([], fakes, {"dies": run.LIMIT_S + 2, "hangs": run.LIMIT_S + 1, "lacks": 0.1})
+    assert [name for name, *_ in rows()] == [
+        "fails", "lacks", "misses_a_package", "passes", "hangs", "dies",
+    ]  # fmt: skip
+
+
 def test_an_unknown_name_is_refused(fakes: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run.main(["speed"], fakes) == 2
     assert capsys.readouterr().err.startswith("error: no benchmark 'speed'; there are dies, fails")

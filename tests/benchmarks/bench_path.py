@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -39,27 +39,23 @@ Snapshot = Mapping[tuple[str, int], float]
 """CPU seconds by name and number of a process, or of a thread."""
 
 
-def run() -> list[Record]:
+def run() -> Iterator[Record]:
     """CPU by process; takes about two minutes."""
-    records: list[Record] = []
     for executor, goal in (("ray", 3.0), ("inline", 0.8)):
         parts, rate = _measure(executor)
         rest = sum(ms for name, ms in parts.items() if not _computes(executor, name))
-        records.append(
-            record(
-                f"path: CPU of a trajectory besides trainer and engine, {executor}"
-                + ("; its loop has the engine" if executor == "inline" else ""),
-                rest,
-                "ms",
-                at_most=goal if executor == "ray" else None,
-                peer=f"{rate:.0f} trajectories/s; "
-                + ", ".join(
-                    f"{name} {ms:.2f}"
-                    for name, ms in sorted(parts.items(), key=lambda part: -part[1])[:8]
-                ),
-            )
+        yield record(
+            f"path: CPU of a trajectory besides trainer and engine, {executor}"
+            + ("; its loop has the engine" if executor == "inline" else ""),
+            rest,
+            "ms",
+            at_most=goal if executor == "ray" else None,
+            peer=f"{rate:.0f} trajectories/s; "
+            + ", ".join(
+                f"{name} {ms:.2f}"
+                for name, ms in sorted(parts.items(), key=lambda part: -part[1])[:8]
+            ),
         )
-    return records
 
 
 def _computes(executor: str, name: str) -> bool:

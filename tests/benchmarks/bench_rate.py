@@ -9,7 +9,7 @@ takes memory for some seconds: the Delta library starts up to a hundred threads 
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -69,32 +69,26 @@ pipeline = Pipeline("rate", steps)
 """
 
 
-def run() -> list[Record]:
+def run() -> Iterator[Record]:
     """Rates of both executors, and the growth of memory inline; takes about four minutes."""
     sys.path.insert(0, str(PLUGINS))
     os.environ["PYTHONPATH"] = os.pathsep.join((str(PLUGINS), os.environ.get("PYTHONPATH", "")))
-    records = []
     for executor in STEPS:
         rate, growth = _measure(executor)
-        records.append(
-            record(
-                f"rate: trajectories with idle engine, environment and trainer, {executor}",
-                rate,
-                "1/s",
-                at_least=GOALS[executor],
-                peer=f"{STEPS[executor] * BATCH} trajectories, memory grew by {growth:.0f} MB",
-            )
+        yield record(
+            f"rate: trajectories with idle engine, environment and trainer, {executor}",
+            rate,
+            "1/s",
+            at_least=GOALS[executor],
+            peer=f"{STEPS[executor] * BATCH} trajectories, memory grew by {growth:.0f} MB",
         )
-    records.append(
-        record(
-            "rate: growth of memory from a quarter of the run to its end, inline",
-            growth,
-            "MB",
-            at_most=50,
-            peer=f"{STEPS['inline'] * BATCH} trajectories",
-        )
+    yield record(
+        "rate: growth of memory from a quarter of the run to its end, inline",
+        growth,
+        "MB",
+        at_most=50,
+        peer=f"{STEPS['inline'] * BATCH} trajectories",
     )
-    return records
 
 
 def _measure(executor: str) -> tuple[float, float]:

@@ -9,7 +9,7 @@ way through the operators.
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -44,62 +44,68 @@ pipeline = Pipeline("streams", train(batches, policy, grpo(), steps=1))
 """
 
 
-def run() -> list[Record]:
+def run() -> Iterator[Record]:
     """Latencies, rate and the driver's memory; takes about eight minutes."""
     with tempfile.TemporaryDirectory() as folder, ray_cluster():
-        early: list[Run] = []
-        late: list[Run] = []
-        for place, commit_ms in enumerate((EARLY_MS, LATE_MS, LATE_MS, EARLY_MS)):
-            runs = early if commit_ms == EARLY_MS else late
-            text, name = DEMO.read_text(), f"demo-{place}"
-            runs.append(_run(folder, name, text, steps=16, every=100, commit_ms=commit_ms)[0])
+        yield record(
+            "streams: time of a step that waits for its commits, the demo inline",
+            100 * _committing(folder),
+            "%",
+            at_most=5,
+        )
+        yield from _demos(folder)
         one: dict[str, Any] = {"steps": 6, "batch_size": 32, "rollout.max_concurrent": 1}
         paced, _ = _run(folder, "paced", SMALL, **one)
-        with mock.patch.object(ray_data, "_READ_AHEAD", "left as it is"):
-            public, _ = _run(folder, "public", SMALL, steps=7)
-        small, memory = _run(folder, "small", SMALL, steps=TRAJECTORIES // BATCH)
-        half = len(memory) // 2
-        return [
-            record(
-                "streams: end of a trajectory to its commit, median, the demo",
-                fmean(map(_latency_ms, early)),
-                "ms",
-                at_most=100,
-                peer=f"{fmean(map(_latency_ms, late)):.0f} ms with commit_ms={LATE_MS}",
-            ),
-            record(
-                f"streams: the demo's step with commit_ms={EARLY_MS} over that with {LATE_MS}",
-                fmean(map(_step_s, early)) / fmean(map(_step_s, late)),
-                "x",
-                peer=f"{fmean(map(_step_s, early)):.2f} s a step of {BATCH}",
-            ),
-            record(
-                "streams: end of a trajectory to its commit, median, one at a time",
-                _latency_ms(paced),
-                "ms",
-                at_most=100,
-                peer=f"{_rate(paced):.0f} trajectories/s",
-            ),
-            record(
-                "streams: time of a step that waits for its commits, the demo inline",
-                100 * _committing(folder),
-                "%",
-                at_most=5,
-            ),
-            record(
-                f"streams: rate over {TRAJECTORIES}",
-                _rate(small),
-                "trajectories/s",
-                peer=f"{_rate(public):.0f}/s without the private setting of Ray Data",
-            ),
-            record(
-                f"streams: growth of the driver over the second half of {TRAJECTORIES}",
-                max(memory[half:]) - max(memory[2:half]),
-                "MB",
-                at_most=20,
-                peer=f"{memory[2]:.0f} MB at step 3",
-            ),
-        ]
+        yield record(
+            "streams: end of a trajectory to its commit, median, one at a time",
+            _latency_ms(paced),
+            "ms",
+            at_most=100,
+            peer=f"{_rate(paced):.0f} trajectories/s",
+        )
+        yield from _many(folder)
+
+
+def _demos(folder: str) -> Iterator[Record]:
+    early: list[Run] = []
+    late: list[Run] = []
+    for place, commit_ms in enumerate((EARLY_MS, LATE_MS, LATE_MS, EARLY_MS)):
+        runs = early if commit_ms == EARLY_MS else late
+        text, name = DEMO.read_text(), f"demo-{place}"
+        runs.append(_run(folder, name, text, steps=16, every=100, commit_ms=commit_ms)[0])
+    yield record(
+        "streams: end of a trajectory to its commit, median, the demo",
+        fmean(map(_latency_ms, early)),
+        "ms",
+        at_most=100,
+        peer=f"{fmean(map(_latency_ms, late)):.0f} ms with commit_ms={LATE_MS}",
+    )
+    yield record(
+        f"streams: the demo's step with commit_ms={EARLY_MS} over that with {LATE_MS}",
+        fmean(map(_step_s, early)) / fmean(map(_step_s, late)),
+        "x",
+        peer=f"{fmean(map(_step_s, early)):.2f} s a step of {BATCH}",
+    )
+
+
+def _many(folder: str) -> Iterator[Record]:
+    with mock.patch.object(ray_data, "_READ_AHEAD", "left as it is"):
+        public, _ = _run(folder, "public", SMALL, steps=7)
+    small, memory = _run(folder, "small", SMALL, steps=TRAJECTORIES // BATCH)
+    half = len(memory) // 2
+    yield record(
+        f"streams: rate over {TRAJECTORIES}",
+        _rate(small),
+        "trajectories/s",
+        peer=f"{_rate(public):.0f}/s without the private setting of Ray Data",
+    )
+    yield record(
+        f"streams: growth of the driver over the second half of {TRAJECTORIES}",
+        max(memory[half:]) - max(memory[2:half]),
+        "MB",
+        at_most=20,
+        peer=f"{memory[2]:.0f} MB at step 3",
+    )
 
 
 def _run(

@@ -35,17 +35,18 @@ EXPOSED_OF_PULL = 20.0
 OF_RAW = 0.7
 
 
-def run() -> list[Record]:
+def run() -> Iterator[Record]:
     """All records; takes some minutes on two cores."""
+    yield from pushing.run()
     size = sum(tensor.nbytes for tensor in weights_of(0).values())
     servers = MooncakeServers(segment_bytes(size, 2 * _ROUNDS))
     store = MooncakeWeightStore(servers.address, _RUN)
     try:
-        through = [*_exposed(store, servers.address), *_compared(store, servers.address, size)]
+        yield from _exposed(store, servers.address)
+        yield from _compared(store, servers.address, size)
     finally:
         store.close()
         servers.close()
-    return [*pushing.run(), *through]
 
 
 def _exposed(store: MooncakeWeightStore, address: str) -> Iterator[Record]:

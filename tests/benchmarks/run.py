@@ -2,8 +2,9 @@
 
 Each module `bench_*.py` here has `run() -> Iterable[Record]`, which runs in a process of its own
 with a time limit. Each figure is written to `bench.json` in the current folder as it comes; one row
-says why a benchmark ended early, and the others go on. Exit code 1 where a goal is missed or a
-benchmark failed, 0 where one only cannot run on this machine.
+says why a benchmark ended early, and the others go on. All together have a time limit, too, and the
+longest come last. Exit code 1 where a goal is missed or a benchmark failed, 0 where one only cannot
+run on this machine or in the time that is left.
 """
 
 import importlib
@@ -33,7 +34,7 @@ LIMITS_S: Mapping[str, float] = {
     "predict": 420.0,
     "schedules": 300.0,
     "simulation": 420.0,
-    "streams": 420.0,
+    "streams": 540.0,
     "trl": 600.0,
     "ui": 420.0,
     "weights": 480.0,
@@ -61,11 +62,11 @@ def main(
         return 2
     rows: list[Row] = []
     deadline = time.monotonic() + TOTAL_S
-    for name in names or known:
+    for name in names or sorted(known, key=lambda name: max(LIMIT_S, limits_s.get(name, 0.0))):
         print(f"{name} ...", file=sys.stderr, flush=True)
         started = time.monotonic()
-        limit_s = min(limits_s.get(name, LIMIT_S), deadline - started)
-        for found in _measure(name, f"{package}.bench_{name}", limit_s):
+        limit_s, left_s = limits_s.get(name, LIMIT_S), deadline - started
+        for found in _measure(name, f"{package}.bench_{name}", limit_s, left_s):
             rows.append(Row(**found, seconds=round(time.monotonic() - started, 1)))
             RESULT.write_text(json.dumps(rows, indent=1) + "\n")
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
@@ -80,28 +81,35 @@ def benchmarks(package: str) -> list[str]:
     return sorted(name.removeprefix("bench_") for name in files)
 
 
-def _measure(name: str, module: str, limit_s: float) -> Iterator[Record]:
-    if limit_s <= 0:
-        yield unmeasured(name, f"not started: all benchmarks together have {TOTAL_S:g} s")
+def _measure(name: str, module: str, limit_s: float, left_s: float) -> Iterator[Record]:
+    if left_s <= 0:
+        yield unmeasured(name, f"not started: {_together()}")
         return
     context = get_context("spawn")
     results, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run, args=(name, module, sender))
     process.start()
     sender.close()
-    deadline = time.monotonic() + limit_s
+    deadline, answers = time.monotonic() + min(limit_s, left_s), True
     try:
-        while results.poll(max(0.0, deadline - time.monotonic())):
+        while answers := results.poll(max(0.0, deadline - time.monotonic())):
             found = results.recv()
             if found is None:
                 return
             yield found
-        yield unmeasured(name, f"not finished after {limit_s:g} s", holds=False)
+        if left_s < limit_s:
+            yield unmeasured(name, f"not finished: {_together()}")
+        else:
+            yield unmeasured(name, f"not finished after {limit_s:g} s", holds=False)
     except EOFError:
         process.join()
         yield unmeasured(name, f"its process ended with {process.exitcode}", holds=False)
     finally:
-        _end(process)
+        _end(process, 10 if answers else 0)
+
+
+def _together() -> str:
+    return f"all benchmarks together have {TOTAL_S:g} s"
 
 
 def _run(name: str, module: str, results: "Connection[Record | None, None]") -> None:
@@ -121,11 +129,11 @@ def _line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "")
 
 
-def _end(process: BaseProcess) -> None:
-    """Let a finished process exit; kill it and its descendants if it does not."""
+def _end(process: BaseProcess, seconds: float) -> None:
+    """Let a process exit within a time; kill it and its descendants if it does not."""
     here = psutil.Process(process.pid) if process.is_alive() else None
     descendants = here.children(recursive=True) if here else []
-    process.join(10)
+    process.join(seconds)
     for other in descendants:
         if other.is_running():
             other.kill()

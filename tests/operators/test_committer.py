@@ -60,13 +60,15 @@ def one(attempt: int) -> dict[str, pa.Table]:
 def long_ones(attempt: int) -> dict[str, pa.Table]:
     """A trajectory of so many tokens that full commits of it rest."""
     count = 1 << 17
-    tokens = {
-        "token_ids": (7,) * count,
-        "action_mask": (False,) + (True,) * (count - 1),
-        "logprobs": (0.0,) * count,
-        "token_versions": (-1,) + (0,) * (count - 1),
-    }
-    return {"trajectories": table(trajectory("g00000000", attempt, **tokens))}
+    attempted = trajectory(
+        "g00000000",
+        attempt,
+        token_ids=(7,) * count,
+        action_mask=(False,) + (True,) * (count - 1),
+        logprobs=(0.0,) * count,
+        token_versions=(-1,) + (0,) * (count - 1),
+    )
+    return {"trajectories": table(attempted)}
 
 
 def committed(writer: Watched) -> list[str]:
