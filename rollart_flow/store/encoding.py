@@ -106,9 +106,9 @@ def row_group_rows(rows: pa.Table) -> int:
 def encode(table: str, rows: pa.Table) -> pa.Buffer:
     """Encode stored rows as one Parquet file; few rows faster than in files that last."""
     sink = pa.BufferOutputStream()
-    options = writer_options(table)
+    options = dict(writer_options(table))
     if rows.nbytes < _LASTING_BYTES:
-        options |= {"compression": "lz4", "compression_level": None}
+        options.update(compression="lz4", compression_level=None)
     with pq.ParquetWriter(sink, stored_schema(table), **options) as writer:
         writer.write_table(rows, row_group_size=row_group_rows(rows))
     return sink.getvalue()

@@ -98,3 +98,15 @@ def test_row_groups_are_cut_by_size() -> None:
     assert row_group_rows(small) > 10_000
     large = stored("trajectories", trajectories(range(2), tokens=1_000_000))
     assert row_group_rows(large) == 64
+
+
+def test_files_that_are_not_going_to_be_merged_are_small_and_the_others_are_fast() -> None:
+    few = stored("trajectories", trajectories(range(4)))
+    many = stored("trajectories", trajectories(range(2), tokens=1_000_000))
+    used = [
+        pq.ParquetFile(pa.BufferReader(encode("trajectories", rows))).metadata
+        for rows in (few, many, few)
+    ]
+    compressions = [each.row_group(0).column(0).compression for each in used]
+    assert compressions == ["LZ4", "ZSTD", "LZ4"]
+    assert writer_options("trajectories")["compression"] == "zstd"  # that of merged files
