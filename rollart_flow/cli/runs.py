@@ -67,6 +67,17 @@ def show(
     waits: Annotated[
         bool, typer.Option("--waits", help="Show what each process of a running run waits for.")
     ] = False,
+    accounting: Annotated[
+        bool,
+        typer.Option("--accounting", help="Show what tokens, seconds and resources went into."),
+    ] = False,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CLASS=PRICE",
+            help="Price of an hour of one device, beside --accounting; the pipeline's otherwise.",
+        ),
+    ] = None,
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
@@ -80,6 +91,11 @@ def show(
         show_waits(resolve(run, store), as_json)
         return
     opened = open_run(run, store=store)
+    if accounting or price:
+        from rollart_flow.cli.accounting import show_accounting
+
+        show_accounting(opened, price or [], as_json)
+        return
     if trajectory is None:
         from rollart_flow.cli.summary import show_summary, summarize
 

@@ -37,12 +37,13 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 
 def describe_pipeline(pipeline: Graph) -> dict[str, Any]:
-    """{name, seed, trackers, alarms, policy, nodes: {name: {kind, upstream, settings...}}}."""
+    """Every setting: {name, seed, trackers, alarms, prices, policy, nodes: {name: {kind, ...}}}."""
     return {
         "name": pipeline.name,
         "seed": pipeline.seed,
         "trackers": [str(tracker) for tracker in pipeline.trackers],
         "alarms": describe(pipeline.alarms),
+        "prices": dict(pipeline.prices),
         "policy": describe(pipeline.policy),
         "nodes": {node.name: _describe_node(node) for node in pipeline.nodes},
     }

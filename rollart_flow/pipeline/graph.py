@@ -6,7 +6,7 @@ feedback edge from train to rollout: a value that they share, so that the graph 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from rollart_flow.pipeline.filters import Filter
 from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
 from rollart_flow.pipeline.node import Node
+from rollart_flow.pipeline.prices import checked_prices
 from rollart_flow.pipeline.producing import Reward, Rollout, Tasks
 from rollart_flow.trackers.base import Tracker
 from rollart_flow.trackers.registry import named_trackers
@@ -41,6 +42,8 @@ class Graph:
     """Where the figures of a run are shown; they have no effect on it."""
     alarms: Alarms
     """Thresholds of the alarms of a run."""
+    prices: Mapping[str, float]
+    """Price of an hour of one device by resource class, for `rollart show --accounting`."""
     nodes: tuple[Node, ...]
     """Every node, upstream before downstream."""
 
@@ -51,6 +54,7 @@ class Graph:
         seed: int = 0,
         trackers: Iterable[Tracker | str] = (),
         alarms: Alarms | None = None,
+        prices: Mapping[str, float] | None = None,
     ) -> None:
         """Build and check the graph of what `train` and `evaluate` returned.
 
@@ -60,6 +64,8 @@ class Graph:
             seed: seed of environments and sampling.
             trackers: where runs are shown, such as "tensorboard" or "wandb(project='lakes')".
             alarms: thresholds of alarms; None for the defaults.
+            prices: price of an hour of one device (a GPU, or a CPU of workers without GPUs) by
+                resource class, such as {"H800": 2.5, "CPU": 0.04}.
 
         Raises PipelineError if an output is of another kind, or the graph is not a valid pipeline.
         """
@@ -81,6 +87,7 @@ class Graph:
         object.__setattr__(self, "seed", seed)
         try:
             object.__setattr__(self, "trackers", named_trackers(trackers))
+            object.__setattr__(self, "prices", checked_prices(prices or {}))
         except SettingsError as error:
             raise PipelineError(f"{name}: {error}") from error
         object.__setattr__(self, "alarms", Alarms() if alarms is None else alarms)

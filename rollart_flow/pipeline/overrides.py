@@ -73,6 +73,7 @@ def settings_of(pipeline: Graph) -> dict[str, Setting]:
     found = [
         Setting("pipeline", ("seed",), int),
         Setting("pipeline", ("trackers",), tuple[str, ...], read=_read_trackers),
+        Setting("pipeline", ("prices",), dict[str, float]),
         *_leaves("pipeline", ("alarms",), pipeline.alarms),
     ]
     found += _leaves("policy", (), pipeline.policy)
@@ -266,7 +267,7 @@ def _rebuild(pipeline: G, by_owner: Mapping[str, Values]) -> G:
             changed["policy"] = policy
         rebuilt[id(node)] = node.rebuild(**changed)
     outputs = (rebuilt[id(output)] for output in pipeline.outputs)
-    own = {name: getattr(pipeline, name) for name in ("seed", "trackers", "alarms")}
+    own = {name: getattr(pipeline, name) for name in ("seed", "trackers", "alarms", "prices")}
     own |= _fields(pipeline, by_owner.get("pipeline", {}))
     return type(pipeline)(pipeline.name, *outputs, **own)
 

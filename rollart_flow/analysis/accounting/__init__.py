@@ -1,0 +1,6 @@
+"""What a run spent, on what, and what came of it, computed from its tables alone.
+
+Each figure is a frame that a reader can go on with in polars: what became of attempts
+(`fates`), which resources worked (`use`), what separate places cost (`transfers`), and what all of
+it cost (`costs`). `rollart show RUN --accounting` prints them.
+"""
