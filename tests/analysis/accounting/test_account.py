@@ -44,7 +44,8 @@ def written(folder: Path) -> Run:
     members = [
         trajectory(
             "g", n, trajectory_id=f"t{n}", episode_id=f"t{n}", reset_s=1.0, turns=turns, reward=1.0,
-            created_at=BEGAN + timedelta(seconds=at), finished_at=BEGAN + timedelta(seconds=at + 10),
+            created_at=BEGAN + timedelta(seconds=at),
+            finished_at=BEGAN + timedelta(seconds=at + 10),
             scored_at=BEGAN + timedelta(seconds=at + 10.5),
         )
         for n, at in enumerate((0.0, 5.0, 1000.0))
