@@ -102,7 +102,7 @@ def slow_represented(tables: "Tables") -> float | None:
     slow = found.tail(max(1, found.height // 4))
     if found.height < 4 or not found["trained"].sum():
         return None
-    trained, share = (float(part["trained"].sum() / part["n"].sum()) for part in (slow, found))
+    trained, share = (int(part["trained"].sum()) / int(part["n"].sum()) for part in (slow, found))
     return trained / share
 
 
