@@ -23,7 +23,8 @@ def _():
     from rollart_flow import errors, open_run
     from rollart_flow.analysis.spelling import speller
     from rollart_flow.cli.output import as_text
-    from rollart_flow.cli.summary import render_summary, summarize
+    from rollart_flow.cli.summary import summarize
+    from rollart_flow.cli.summary_view import render_summary
     from rollart_flow.cli.transcript import read_trajectory, render_trajectory
     from rollart_flow.store import list_runs, store_uri
     from rollart_flow.views import overview, view

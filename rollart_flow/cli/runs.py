@@ -97,7 +97,8 @@ def show(
         show_accounting(opened, price or [], as_json)
         return
     if trajectory is None:
-        from rollart_flow.cli.summary import show_summary, summarize
+        from rollart_flow.cli.summary import summarize
+        from rollart_flow.cli.summary_view import show_summary
 
         with reading(opened.uri):
             summary = summarize(opened)

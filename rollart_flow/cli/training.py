@@ -233,7 +233,8 @@ def _resumable(run: str, store: str | None, executor: str, address: str | None) 
 
 
 def _report(result: "RunResult", as_json: bool) -> None:
-    from rollart_flow.cli.summary import show_summary, summarize
+    from rollart_flow.cli.summary import summarize
+    from rollart_flow.cli.summary_view import show_summary
     from rollart_flow.store import open_run
 
     summary = summarize(open_run(result.uri))

@@ -15,7 +15,8 @@ from rich.spinner import Spinner
 from rollart_flow.cli.arguments import AsJson, RunName, Store
 from rollart_flow.cli.output import console, escape_controls, live, plain
 from rollart_flow.cli.progress import ProgressView, line_of, render_view
-from rollart_flow.cli.summary import show_summary, summarize
+from rollart_flow.cli.summary import summarize
+from rollart_flow.cli.summary_view import show_summary
 from rollart_flow.telemetry import OnProgress, Progress, ProgressKind
 
 if TYPE_CHECKING:

@@ -283,13 +283,9 @@ class RolloutPlane:
     def attempt_context(self, env_version: str = "") -> AttemptContext:
         """Return what the plane gives an attempt that another kind of manager drives."""
         return AttemptContext(
-            proxy=self.proxy,
-            wall=self._wall,
-            env_version=env_version,
-            admission=self._admission,
-            worker=self.name,
-            dispatch=self._dispatch,
-        )
+            proxy=self.proxy, wall=self._wall, env_version=env_version, admission=self._admission,
+            worker=self.name, dispatch=self._dispatch,
+        )  # fmt: skip
 
     async def run(self, manager: AttemptManager) -> tuple[Trajectory, ...]:
         """Run one attempt to its end and return its unscored branches; see `AttemptManager`."""

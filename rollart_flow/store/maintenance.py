@@ -8,7 +8,7 @@ left behind, and log entries before a checkpoint (`unused_files`). Maintenance n
 moves one of the writer's marks, or touches rows of an incomplete group; commits and readers go on.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from rollart_flow.errors import StoreError
+from rollart_flow.errors import FencedError, StoreError
 from rollart_flow.schema import stored_schema
 from rollart_flow.store import files
 from rollart_flow.store.away import repeated_query
@@ -137,6 +137,35 @@ class TableMaintenance:
 
     def _vacuum(self, retention: timedelta) -> int:
         return self._unused.remove(retention)
+
+
+class RunMaintenance:
+    """Maintains all tables of a run for its writer. One thread at a time may call it."""
+
+    def __init__(
+        self, logs: Mapping[str, TableLog], lock: AbstractContextManager[object], merge: Merge
+    ) -> None:
+        """Maintain the table of each log, as `TableMaintenance` does."""
+        self._tables = {table: TableMaintenance(log, lock, merge) for table, log in logs.items()}
+
+    def run(self, complete: int, retention: timedelta, *, final: bool) -> dict[str, Maintained]:
+        """Maintain all tables, also those after one that failed; see `TableMaintenance.run`.
+
+        Raises:
+            FencedError: another writer has taken over.
+            StoreError: storage failed; the rows of the tables are unchanged.
+        """
+        done, failed = {}, []
+        for table, maintenance in self._tables.items():
+            try:
+                done[table] = maintenance.run(complete, retention, final=final)
+            except FencedError:
+                raise
+            except StoreError as error:  # the other tables do not need this one
+                failed.append(str(error))
+        if failed:
+            raise StoreError("; ".join(failed))
+        return done
 
 
 def mergeable(live: Sequence[DataFile], *, final: bool = False) -> list[list[DataFile]]:

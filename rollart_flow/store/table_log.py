@@ -36,6 +36,7 @@ from rollart_flow.store.table import (
     mark,
     missing_columns,
     open_table,
+    recorded,
 )
 
 _ATTEMPTS = 1000
@@ -125,6 +126,35 @@ class TableLog:
         """Read the newest version if there is one that this writer has not written."""
         if self._read(self.version + 1) is not None or self._read(self.version) is None:
             self.load()
+
+    def recorded(
+        self, transaction: int, counts: Mapping[str, int]
+    ) -> dict[str, tuple[int, int]] | None:
+        """Return the (first, last) seqs by table that were committed under a caller's number.
+
+        Args:
+            transaction: the number, of a group of commits that this table closes.
+            counts: number of rows of the group by table.
+
+        Returns:
+            None if nothing was committed under this number or a later one.
+
+        Raises:
+            StoreError: a later number was committed, or other rows under this one.
+        """
+        if transaction > self.mark(CALLER):
+            return None
+        found = recorded(open_table(self.run, self.table), transaction)
+        if found is None:
+            raise StoreError(
+                f"{self.table}: transaction {transaction} comes after {self.mark(CALLER)};"
+                " the numbers of commits must grow"
+            )
+        if counts != {table: last - first + 1 for table, (first, last) in found.items()}:
+            raise StoreError(
+                f"{self.table}: transaction {transaction} was committed with other rows"
+            )
+        return found
 
     def append(
         self, new: Sequence[DataFile], marks: Mapping[str, int], note: Mapping[str, Any]

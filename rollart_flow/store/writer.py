@@ -33,9 +33,9 @@ from rollart_flow.store.encoding import (
 )
 from rollart_flow.store.info import RunInfo, RunStatus, info_uri, read_info, write_info
 from rollart_flow.store.lease_file import Tenure
-from rollart_flow.store.maintenance import RETENTION, Maintained, Merge, TableMaintenance, merged
+from rollart_flow.store.maintenance import RETENTION, Maintained, Merge, RunMaintenance, merged
 from rollart_flow.store.owner import Owner
-from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER, open_table, recorded
+from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER
 from rollart_flow.store.table_log import TableLog
 
 _MAINTAIN_AFTER = 50
@@ -70,9 +70,7 @@ class RunWriter:
         for log in self._logs.values():
             log.take_over(term)
         self._settle()
-        self._maintenance = {
-            table: TableMaintenance(log, self._lock, merge) for table, log in self._logs.items()
-        }
+        self._maintenance = RunMaintenance(self._logs, self._lock, merge)
 
     @classmethod
     def create(cls, uri: str, info: RunInfo, *, clock: Callable[[], int] = _now_ns) -> Self:
@@ -179,7 +177,8 @@ class RunWriter:
         with self._lock:
             self._ensure_usable()
             if transaction is not None and filled:
-                known = self._recorded(next(reversed(filled)), transaction, checked)
+                counts = {table: added.num_rows for table, added in checked.items()}
+                known = self._logs[next(reversed(filled))].recorded(transaction, counts)
                 if known is not None:
                     return known
             spans = number(checked, after=self._seq)
@@ -207,24 +206,6 @@ class RunWriter:
         self._seq = self._complete = last
         self._commits += 1
         self._in_doubt = False
-
-    def _recorded(
-        self, closing: str, transaction: int, rows: Mapping[str, Rows]
-    ) -> dict[str, Span] | None:
-        """Seqs that were committed under the caller's number, or None if there are none."""
-        log = self._logs[closing]
-        if transaction > log.mark(CALLER):
-            return None
-        found = recorded(open_table(self.uri, closing), transaction)
-        if found is None:
-            raise StoreError(
-                f"{closing}: transaction {transaction} comes after {log.mark(CALLER)};"
-                " the numbers of commits must grow"
-            )
-        counts = {table: last - first + 1 for table, (first, last) in found.items()}
-        if counts != {table: rows[table].num_rows for table in rows}:
-            raise StoreError(f"{closing}: transaction {transaction} was committed with other rows")
-        return found
 
     def _ensure_usable(self) -> None:
         if self._closed:
@@ -261,19 +242,8 @@ class RunWriter:
 
     def _maintain(self, retention: timedelta, *, final: bool) -> dict[str, Maintained]:
         with self._maintaining:
-            complete = self._complete
             self._commits = 0
-            done, failed = {}, []
-            for table, maintenance in self._maintenance.items():
-                try:
-                    done[table] = maintenance.run(complete, retention, final=final)
-                except FencedError:
-                    raise
-                except StoreError as error:  # the other tables do not need this one
-                    failed.append(str(error))
-            if failed:
-                raise StoreError("; ".join(failed))
-            return done
+            return self._maintenance.run(self._complete, retention, final=final)
 
     def close(
         self,

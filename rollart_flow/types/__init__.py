@@ -18,12 +18,11 @@ from rollart_flow.types.events import (
 )
 from rollart_flow.types.generation import Chunk, Generation, GenerationRequest, Prefix, Sampling
 from rollart_flow.types.images import Image
+from rollart_flow.types.limits import AttemptLimits, Limits
 from rollart_flow.types.messages import Action, Message, Observation, Role, Tool, ToolCall
 from rollart_flow.types.trajectories import (
     Assignment,
-    AttemptLimits,
     Batch,
-    Limits,
     Sample,
     Task,
     Trajectory,

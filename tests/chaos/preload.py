@@ -9,7 +9,7 @@ import torch._dynamo  # noqa: F401
 
 import rollart_flow.algorithms.recipes.grpo
 import rollart_flow.cli.progress
-import rollart_flow.cli.summary
+import rollart_flow.cli.summary_view
 import rollart_flow.engines.embedded
 import rollart_flow.models.tokenizer
 import rollart_flow.replay.step

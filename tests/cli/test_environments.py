@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from rollart_flow.cli.environments import environment_use
-from rollart_flow.cli.summary import render_summary, summarize
+from rollart_flow.cli.summary import summarize
+from rollart_flow.cli.summary_view import render_summary
 from rollart_flow.rows import trajectories_table
 from rollart_flow.schema import to_table
 from rollart_flow.store import Run, RunStatus, open_run

@@ -6,7 +6,8 @@ from typing import Any
 
 from rollart_flow.control.rollout.branch import ChainBuilder
 from rollart_flow.control.rollout.branch_tree import BranchTree
-from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
+from rollart_flow.control.rollout.chain_turn import ChainTurn
+from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.types import Observation, Sample, Trajectory
 from tests.dst.bug import Bug
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from rollart_flow.control.environment import Conversation
+from rollart_flow.control.rollout.chain_turn import ChainTurn
 from rollart_flow.control.rollout.conversing import Transcript
-from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
+from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.types import Image, Message, Observation
 from rollart_flow.types.messages import messages_of
 from rollart_flow.types.token_ids import TokenBuffer, TokenIds

@@ -10,6 +10,7 @@ from rollart_flow.control.rollout.branch import (
     branch_rows,
     rendered_again,
 )
+from rollart_flow.control.rollout.chain_turn import ChainTurn
 from rollart_flow.control.rollout.conversing import (
     TextConversation,
     Transcript,
@@ -17,7 +18,7 @@ from rollart_flow.control.rollout.conversing import (
     with_results,
 )
 from rollart_flow.control.rollout.interrupts import AttemptEndedError, AttemptResult, failed
-from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
+from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.errors import SettingsError
 from rollart_flow.text import one_line
 from rollart_flow.types import AttemptLimits, Observation, Outcome, Reason, Tool

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from rollart_flow.control.environment import Codec, Conversation, Retold, takes_messages
+from rollart_flow.control.rollout.chain_turn import ChainTurn
 from rollart_flow.control.rollout.interrupts import failed
-from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
+from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.errors import SettingsError
 from rollart_flow.text import one_line
 from rollart_flow.types import Action, Message, Observation, Reason, Tool, ToolCall

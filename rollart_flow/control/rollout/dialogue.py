@@ -13,10 +13,11 @@ from typing import Any, Protocol
 from rollart_flow.control.context.registry import named_context
 from rollart_flow.control.environment import Codec
 from rollart_flow.control.rollout.branch_tree import BranchTree, environment_error
+from rollart_flow.control.rollout.chain_turn import ChainTurn
 from rollart_flow.control.rollout.conversing import refusals, with_results, without
 from rollart_flow.control.rollout.env_checks import StepAnswer
 from rollart_flow.control.rollout.interrupts import AttemptEndedError, AttemptResult
-from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
+from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.control.rollout.shortening import Shortening
 from rollart_flow.types import (
     Action,

@@ -5,7 +5,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from rollart_flow.control.context.base import ContextPolicy, with_text
-from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
+from rollart_flow.control.rollout.chain_turn import ChainTurn
+from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.types import Observation, Tool
 
 

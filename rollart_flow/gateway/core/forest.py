@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 from rollart_flow.control.environment import Conversation
 from rollart_flow.control.rollout.branch import Branch
+from rollart_flow.control.rollout.chain_turn import ChainTurn
 from rollart_flow.control.rollout.conversing import Transcript
-from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
+from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.gateway.core.calls import ModelCall
 from rollart_flow.gateway.core.exchange import Evidence, Exchange
 from rollart_flow.gateway.core.searches import Searches
@@ -23,6 +24,7 @@ from rollart_flow.gateway.core.structure import (
     Shape,
     Shapes,
     flattened,
+    said_in,
     same_said,
     same_thinking,
 )
@@ -56,6 +58,23 @@ class CapturedBranch(Branch):
         """Whether the conversation has messages that the chain has not."""
         self.poisoned: str | None = None
         """What is wrong with the tokens, as one line; None if nothing is."""
+
+    def answered(
+        self, exchange: Exchange, chain: ChainTurn, action: Action, call_ids: Mapping[str, str]
+    ) -> "CapturedTurn":
+        """Note and return the answer that a client got for the last turn; see `CapturedTurn`."""
+        turn = CapturedTurn(
+            exchange=exchange,
+            branch=self,
+            chain=chain,
+            depth=len(self.recorder.turns),
+            action=action,
+            call_ids=call_ids,
+            said=said_in(action),
+        )
+        self.last = turn
+        self.turns.append(turn)
+        return turn
 
 
 class _Answers:

@@ -5,6 +5,7 @@ the policy; a chain that a call fails to extend is as it was.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -16,6 +17,7 @@ from rollart_flow.gateway.core.call_ids import CallIds
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelCall, Refusal
 from rollart_flow.gateway.core.exchange import Evidence
 from rollart_flow.gateway.core.forest import CapturedBranch, CapturedTurn, Forest, Found
+from rollart_flow.gateway.core.recording import compare
 from rollart_flow.text import one_line
 from rollart_flow.types import AttemptLimits, Message, Role, Tool
 from rollart_flow.types.token_ids import TokenIds
@@ -102,6 +104,18 @@ class PromptBuilder:
             chain, recorder = ChainBuilder(self._converse(branch.tools)), branch.recorder
             _rendered(partial(chain.take, recorder.turns, recorder))
             branch.conversation, branch.stale = chain.conversation, False
+
+    def compared(self) -> Sequence[CapturedBranch]:
+        """Return all branches as their rows have them: compared with what the engine returned.
+
+        Those that no call extends now show all messages of their conversations.
+        """
+        for branch in self.branches:
+            compare(branch, branch.sent)
+            if not branch.busy:
+                with suppress(CallRefusedError):  # its row says that nothing renders it
+                    self.restore(branch)
+        return self.branches
 
     def _parts(self, call: ModelCall, found: Found) -> list[_Part]:
         """Return what follows the found answer, cut after each message that is an answer.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rollart_flow.control.rollout.recorder import ChainTurn
+from rollart_flow.control.rollout.chain_turn import ChainTurn
 from rollart_flow.gateway.core.exchange import Exchange
 from rollart_flow.gateway.core.forest import CapturedBranch
 from rollart_flow.gateway.core.sent_turn import SentTurn

@@ -9,7 +9,8 @@ from itertools import groupby, takewhile
 from typing import Any
 
 from rollart_flow.control.rollout.branch import Branch, branch_rows
-from rollart_flow.control.rollout.recorder import ChainTurn, Recorder, Withheld
+from rollart_flow.control.rollout.chain_turn import ChainTurn, Withheld
+from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.gateway.core.exchange import CallKind, Exchange
 from rollart_flow.gateway.core.forest import CapturedBranch
 from rollart_flow.gateway.core.retries import CallUnderWay

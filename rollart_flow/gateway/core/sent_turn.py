@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rollart_flow.control.rollout.recorder import ChainTurn
+from rollart_flow.control.rollout.chain_turn import ChainTurn
 from rollart_flow.gateway.core.exchange import Exchange
 
 

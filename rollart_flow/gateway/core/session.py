@@ -7,26 +7,25 @@ accepted is recorded, whatever its client does.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from rollart_flow.control.environment import ChatCodec
 from rollart_flow.control.inference.llm_proxy import FirstToken, LLMProxy
 from rollart_flow.control.loop.waits import waiting
-from rollart_flow.control.rollout.recorder import ChainTurn, Recorder
-from rollart_flow.gateway.core.answers import Minted, answer_of, control_answer
+from rollart_flow.control.rollout.chain_turn import ChainTurn
+from rollart_flow.control.rollout.recorder import Recorder
+from rollart_flow.gateway.core.answers import answer_of, control_answer
 from rollart_flow.gateway.core.call_ids import mint_answer_id
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, ModelCall, Refusal
 from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.classify import CallTraits, classify, traits_of
 from rollart_flow.gateway.core.describing import describe_outcome, describe_request, exchange_of
 from rollart_flow.gateway.core.exchange import Exchange
-from rollart_flow.gateway.core.forest import CapturedTurn, Forest
+from rollart_flow.gateway.core.forest import Forest
 from rollart_flow.gateway.core.prompts import BudgetSpentError, PlacedCall, PromptBuilder
-from rollart_flow.gateway.core.recording import compare, record
+from rollart_flow.gateway.core.recording import record
 from rollart_flow.gateway.core.retries import CallUnderWay, Retries
 from rollart_flow.gateway.core.rows import Rows, SessionRows, why_withheld
 from rollart_flow.gateway.core.sampling import EngineCalls
-from rollart_flow.gateway.core.structure import said_in
 from rollart_flow.gateway.core.volatile import VolatileSpans
 from rollart_flow.text import counted, one_line
 from rollart_flow.types import (
@@ -174,12 +173,7 @@ class CaptureSession:
     def _take(
         self, rows: SessionRows, trajectory_id: str, settled: Callable[[ChainTurn], bool]
     ) -> Rows:
-        branches = self._prompts.branches
-        for branch in branches:
-            compare(branch, branch.sent)
-            if not branch.busy:
-                with suppress(CallRefusedError):  # its row says that nothing renders it
-                    self._prompts.restore(branch)
+        branches = self._prompts.compared()
         parents = {each.parent for each in self._traits.values()}
         withheld = why_withheld(self._placed, parents, self._capture.trained)
         return rows.take(branches, self.exchanges, trajectory_id, withheld, settled)
@@ -251,38 +245,17 @@ class CaptureSession:
             tokens, most = len(request.prompt_ids), self._limits.context_tokens
             said = f"the engine's context has no room after a prompt of {counted(tokens, 'token')}"
             return CallRefusedError(Refusal.OVERFLOW, said, tokens=tokens, limit=most)
-        turn, action = recorded
+        turn, parsed = recorded
         minted = answer_of(
-            action, generation, call, exchange,
+            parsed, generation, call, exchange,
             name=self._name, codec=self._codec, forest=self._forest,
         )  # fmt: skip
-        self._add(call, placed, turn, minted, exchange)
-        return minted.answer
-
-    def _add(
-        self,
-        call: ModelCall,
-        placed: PlacedCall,
-        turn: ChainTurn,
-        minted: Minted,
-        exchange: Exchange,
-    ) -> None:
-        """Add an answer to those that later calls may go on from."""
-        branch, action = placed.branch, minted.answer.action
-        captured = CapturedTurn(
-            exchange=exchange,
-            branch=branch,
-            chain=turn,
-            depth=len(branch.recorder.turns),
-            action=action,
-            call_ids=minted.call_ids,
-            said=said_in(action),
-        )
-        branch.last = captured
-        branch.turns.append(captured)
+        action = minted.answer.action
+        captured = placed.branch.answered(exchange, turn, action, minted.call_ids)
         self._forest.add(captured, call, placed.found, minted.ids)
         if not action.tool_calls:
             self._traits[exchange.number].says = action.text
+        return minted.answer
 
     def _check_open(self) -> None:
         if self._sealed:

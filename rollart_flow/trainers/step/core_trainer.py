@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from rollart_flow.trainers.checkpoint.checkpoint import RNG, Checkpoint
 from rollart_flow.trainers.ranks import Ranks
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.trainers.step.kernels import describe_kernels, pinned
-from rollart_flow.trainers.step.mismatch import measure
+from rollart_flow.trainers.step.mismatch import mismatch_columns
 from rollart_flow.trainers.step.offload import HostCopies
 from rollart_flow.trainers.step.reference import Reference
 from rollart_flow.trainers.step.running import PolicyModel, computed_in
@@ -131,7 +131,7 @@ class CoreTrainer(Trainer):
             threads=self.settings.threads,
             kernels=describe_kernels(self._ranks, self.settings),
             value_loss=None if self._critic is None else tally.value_loss / tally.count,
-            **_mismatch(old_policy, rows),
+            **({} if old_policy is None else mismatch_columns(old_policy.logprobs, rows)),
         )
 
     def skip_step(self, step: int, batch: pa.Table, why: str) -> StepResult:
@@ -293,11 +293,3 @@ class CoreTrainer(Trainer):
             )
         finally:
             self._train_state.settle()
-
-
-def _mismatch(old_policy: OldPolicy | None, batch: TrainingBatch) -> dict[str, Any]:
-    """Return the columns of `steps` about the mismatch; none without scores of the old policy."""
-    if old_policy is None:
-        return {}
-    found = measure(old_policy.logprobs, batch.behavior_logprobs, batch.columns.lags)
-    return {field.name: getattr(found, field.name) for field in fields(found)}

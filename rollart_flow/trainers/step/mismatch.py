@@ -10,12 +10,14 @@ Source: ROLL Flash (2510.11345) A.1 for the engine's mismatch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from rollart_flow.trainers.base import LagStatistics
 from rollart_flow.trainers.batch.ragged import Array
+from rollart_flow.trainers.batch.training_batch import TrainingBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,17 @@ class Mismatch:
     """Effective sample size of the same tokens."""
     lags: list[LagStatistics] | None
     """Statistics by lag, ascending; None if the batch has no versions of tokens."""
+
+
+def mismatch_columns(old_logprobs: Array, batch: TrainingBatch) -> dict[str, Any]:
+    """Return the columns of `steps` about the mismatch of a batch.
+
+    Args:
+        old_logprobs: logprobs under the weights that the step starts from [action tokens].
+        batch: the batch.
+    """
+    found = measure(old_logprobs, batch.behavior_logprobs, batch.columns.lags)
+    return {field.name: getattr(found, field.name) for field in fields(found)}
 
 
 def measure(old_logprobs: Array, behavior_logprobs: Array, lags: Array | None) -> Mismatch:
