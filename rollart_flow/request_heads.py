@@ -14,7 +14,7 @@ LONGEST_HEAD_BYTES = 64 << 10
 if TYPE_CHECKING:
 
     class _Protocol(asyncio.Protocol):
-        """What uvicorn's protocols for HTTP have in common."""
+        """The methods that uvicorn's protocols for HTTP have in common."""
 
         cycle: Any
         loop: asyncio.AbstractEventLoop

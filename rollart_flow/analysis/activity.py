@@ -1,4 +1,4 @@
-"""What each stage of a run does now, derived from the run's tables alone.
+"""The activity of each stage of a run now, derived from the run's tables alone.
 
 `ActivityReader` reads the rows that were added since it read last, so that another look at a long
 run costs what is new in it. Its memory does not grow with the length of the run: it holds the
@@ -72,7 +72,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Ended:
-    """What one attempt that ended adds to the rates."""
+    """The share of one ended attempt in the rates."""
 
     at: datetime
     turns: int

@@ -1,4 +1,4 @@
-"""Where the sampled tokens of captured agents went: delivered + reasons = sampled.
+"""The account of sampled tokens of captured agents: delivered + reasons = sampled.
 
 A token is sampled if a call of `exchanges` has it in its answer. It is delivered if it is an action
 token of a row that can be trained on: completed or truncated, with a reward, of the training split.

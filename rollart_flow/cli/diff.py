@@ -35,7 +35,7 @@ class DifferingValue:
 
 @dataclass(frozen=True)
 class RunDifferences:
-    """What two runs do not share, and their results beside each other."""
+    """The differences of two runs, and their results beside each other."""
 
     runs: tuple[str, str]
     settings: tuple[DifferingValue, ...]
@@ -145,7 +145,7 @@ def _source(run: "Run") -> str:
 
 
 def _results(run: "Run", tables: "Snapshot") -> dict[str, Any]:
-    """What a run reached and what it took."""
+    """Return the results of a run and their cost in seconds and tokens."""
     import polars as pl
 
     last = pl.col("step") == pl.col("step").max()

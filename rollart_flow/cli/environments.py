@@ -1,4 +1,4 @@
-"""How long a run waited for its environments and boxes, computed from its tables alone.
+"""The time that a run spent in its environments and boxes, computed from its tables alone.
 
 The rule of the number of environments: while one is in its turn, it asks the engines for nothing,
 so that (environment + generation) / generation of them keep one request at the engines at any time,

@@ -1,4 +1,4 @@
-"""What each stage of a run does now, as lines below its progress."""
+"""The activity of each stage of a run as lines below its progress."""
 
 import threading
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def render_stages(activity: "StageActivity") -> Table:
 
 
 def stage_lines(activity: "StageActivity") -> dict[str, str]:
-    """What each stage does, by its name."""
+    """Return a line about the activity of each stage, by its name."""
     a = activity
     engines, wait = counted(a.engines, "engine"), "waits" if a.pending == 1 else "wait"
     since = f" for {duration(a.trainer_s)}" if a.trainer_s else ""

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rollart_flow.sandbox.base import SandboxSpec
 from rollart_flow.types.suspicions import SuspicionKind
@@ -19,6 +19,22 @@ from rollart_flow.types.suspicions import SuspicionKind
 if TYPE_CHECKING:
     from rollart_flow.sandbox.box import Box
     from rollart_flow.sandbox.boxes import Boxes
+
+
+class WorkspaceSettings(Protocol):
+    """The settings of a domain that tools of a workspace read."""
+
+    @property
+    def max_turns(self) -> int: ...
+
+    @property
+    def command_timeout_s(self) -> float: ...
+
+    @property
+    def output_characters(self) -> int: ...
+
+    @property
+    def max_diff_kb(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class LaunchSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a program is started in its box."""
+    """The command line, variables and files by which a program is started in its box."""
 
     command: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)

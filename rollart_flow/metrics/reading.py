@@ -23,7 +23,7 @@ _KEPT = 8
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a reader of the records has come."""
+    """The position of a reader in the records."""
 
     records: int = 0
     """Number of the last record."""

@@ -37,7 +37,7 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 class RecordKind(StrEnum):
-    """What a record tells about."""
+    """Kinds of things that a record describes."""
 
     STEP = "step"
     EVALUATION = "evaluation"
@@ -139,7 +139,7 @@ class RunRecord(Window):
 
     @property
     def kind(self) -> RecordKind:
-        """What the record tells about."""
+        """The kind of thing that the record describes."""
         return self.mark.kind
 
     @property
@@ -149,7 +149,7 @@ class RunRecord(Window):
 
     @cached_property
     def at_ms(self) -> int:
-        """When the record was committed [ms since 1970]: the same at every reading."""
+        """Time of the record's commit [ms since 1970]: the same at every reading."""
         with self._lock:
             table = "steps" if self.kind is RecordKind.STEP else "evaluations"
             return int(self.rows(table)["committed_at"][-1].timestamp() * 1000)

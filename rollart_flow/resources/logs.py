@@ -1,4 +1,4 @@
-"""What the processes of a run print and log, kept in the run's folder (`store.logs`).
+"""The output of a run's processes, kept in the run's folder (`store.logs`).
 
 A process of Ray writes to files of Ray on its node. `keep_log` starts a thread that copies new
 lines of these files into the run's log, and adds the records of this library's loggers, with
@@ -40,7 +40,7 @@ def _now() -> str:
 
 
 class Printed:
-    """What a process prints into a file, read line by line as it grows."""
+    """The output of a process in a file, read line by line as it grows."""
 
     def __init__(self, path: str, at: int = 0, *, own: bool = False) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What commands and ends of boxes are called, the same for every way to make a box."""
+"""Results of commands and causes of ends, the same for every way to make a box."""
 
 from __future__ import annotations
 

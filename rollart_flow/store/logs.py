@@ -44,7 +44,7 @@ class LogFiles:
 
     @property
     def changed_at(self) -> float:
-        """When the process last wrote [seconds of the epoch]."""
+        """Time of the process's last write [seconds of the epoch]."""
         return max((path.stat().st_mtime for path in self.paths if path.exists()), default=0.0)
 
     def text(self) -> str:

@@ -24,7 +24,7 @@ _READS = 3
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """What became of one tracker."""
+    """The state in which one tracker ended."""
 
     tracker: str
     records: int

@@ -107,7 +107,7 @@ class TrainerSettings:
 
     @property
     def layout(self) -> Layout:
-        """How the ranks share the model.
+        """The way in which the ranks divide the model.
 
         Raises:
             SettingsError: see `layout_of`.

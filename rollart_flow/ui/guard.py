@@ -55,7 +55,7 @@ _SAME_SITE = (None, "same-origin", "none")
 
 @dataclass(frozen=True)
 class Readers:
-    """Who may read.
+    """The readers that are admitted.
 
     `cookie` is derived from a random key of this process, so that the token is in no browser's
     storage.

@@ -1,4 +1,4 @@
-"""Where the time of trajectories went, as spans in seconds since the first of them was created.
+"""The time of trajectories as spans, in seconds since the first of them was created.
 
 The seconds of turns are stored and follow each other; the rest of the time until the trajectory
 finished is one span of waiting. Calls of captured agents have moments of their own.

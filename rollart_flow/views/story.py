@@ -1,4 +1,4 @@
-"""What became of a trajectory, in one sentence that is made from the tables."""
+"""The story of a trajectory in one sentence, made from the tables."""
 
 import json
 from collections.abc import Mapping

@@ -95,7 +95,7 @@ class TransferEnds:
 
 @dataclass(frozen=True, slots=True)
 class SentWeights:
-    """How the trainer sends weights to an engine's GPU."""
+    """The means by which the trainer sends weights to an engine's GPU."""
 
     backend: str
     """The backend of vLLM's weight transfer that sends and receives."""

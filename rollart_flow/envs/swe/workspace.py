@@ -11,7 +11,13 @@ from rollart_flow.envs.swe.judging import judge_diff
 from rollart_flow.envs.swe.protected_files import is_protected
 from rollart_flow.envs.swe.swe_task import SweTask, SweTaskStore, TaskFiles
 from rollart_flow.envs.swe.unified_diff import Difference, make_diff
-from rollart_flow.envs.workspace import NO_EQUIPMENT, AttemptEnd, Equipment, Workspace
+from rollart_flow.envs.workspace import (
+    NO_EQUIPMENT,
+    AttemptEnd,
+    Equipment,
+    Workspace,
+    WorkspaceSettings,
+)
 from rollart_flow.errors import EnvironmentFailedError, SandboxFileError, SettingsError
 from rollart_flow.sandbox.base import SandboxSnapshot, SandboxSpec
 from rollart_flow.sandbox.boxes import closed_on_error
@@ -30,20 +36,8 @@ _COMMIT = (
 """One commit without a past; a box without git has no repository."""
 
 
-class SweSettings(Protocol):
-    """The settings of a domain that an environment and its workspace read."""
-
-    @property
-    def max_turns(self) -> int: ...
-
-    @property
-    def command_timeout_s(self) -> float: ...
-
-    @property
-    def output_characters(self) -> int: ...
-
-    @property
-    def max_diff_kb(self) -> int: ...
+class SweSettings(WorkspaceSettings, Protocol):
+    """The settings of a domain that its environment and workspace read."""
 
     @property
     def test_timeout_s(self) -> float: ...

@@ -1,4 +1,4 @@
-"""What a client gets of a generation: the parsed action with minted ids, cut at its stop texts."""
+"""The answer that a client gets: the parsed action with minted ids, cut at its stop texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

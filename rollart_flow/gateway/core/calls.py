@@ -1,4 +1,4 @@
-"""What a client asks and what it gets, in the form that is common to all wires."""
+"""Calls of clients and their answers, in the form that is common to all wires."""
 
 import json
 from collections.abc import Mapping

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Evidence(StrEnum):
-    """How the parent of a call was found, the strongest first."""
+    """Kinds of evidence for the parent of a call, the strongest first."""
 
     ROOT = "root"
     """The conversation is new: nothing in it came from this session."""

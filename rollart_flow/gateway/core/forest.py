@@ -117,7 +117,7 @@ _Reached: TypeAlias = "tuple[CapturedTurn, int, Match]"
 
 
 class Match(IntEnum):
-    """How well a message of the assistant is an answer of the session."""
+    """Degrees to which a message of the assistant matches an answer of the session."""
 
     NONE = 0
     STRUCTURE = 1

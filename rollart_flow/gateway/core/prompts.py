@@ -27,7 +27,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedCall:
-    """Where a call stands in its session."""
+    """The place of a call in its session."""
 
     branch: CapturedBranch
     """The branch that the prompt ends."""

@@ -1,4 +1,4 @@
-"""What the engine returned for a call becomes a turn of its branch, and is compared with it."""
+"""Recording: the tokens of a call become a turn of its branch, and are compared with it."""
 
 from collections.abc import Sequence
 

@@ -32,7 +32,7 @@ KEPT_SEARCHES = 8
 
 @dataclass(slots=True, eq=False)
 class Search(Generic[N, R]):
-    """What the messages of one call lead to."""
+    """The answers that the messages of one call lead to, as far as they were searched."""
 
     root: N
     nodes: dict[N, int]

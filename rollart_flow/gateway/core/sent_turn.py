@@ -1,4 +1,4 @@
-"""What went to the engine for a turn, and what came back."""
+"""The tokens that went to the engine for a turn, and those that came back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the server reads of a request before a wire does: its host and its body.
+"""Reading of a request's host and body, before a wire sees it.
 
 The invariant: a body is read only for a client with a key of an open session, never beyond the
 limit, and never for longer than `BODY_S`.

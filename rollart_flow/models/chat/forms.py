@@ -20,7 +20,7 @@ _NAMELESS = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class MessageForms:
-    """How a template wants its messages."""
+    """The form in which a template expects its messages."""
 
     guard: Callable[[str], str]
     """Function that keeps a text from spelling a marker or the probe."""

@@ -15,7 +15,7 @@ KEEP, BRANCH = "keep", "branch"
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """How the chat template is rendered, and how generated tokens are parsed."""
+    """Settings for rendering the chat template and parsing generated tokens."""
 
     format: str = AUTO_FORMAT
     """Name of a format of `formats`; "auto" finds it from the chat template."""

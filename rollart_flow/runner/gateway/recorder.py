@@ -92,7 +92,7 @@ def assignment_of(number: int, sampling: Sampling) -> Assignment:
 
 @dataclass(frozen=True, slots=True)
 class GatewayResult:
-    """What a gateway recorded."""
+    """The run that a gateway recorded, and its counts."""
 
     run: str
     conversations: int

@@ -44,7 +44,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class GatewayAddresses:
-    """Where clients of each wire find the gateway: the bases that their SDKs take."""
+    """Addresses of the gateway for the clients of each wire: the bases that their SDKs take."""
 
     chat: str
     responses: str

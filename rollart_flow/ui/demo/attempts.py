@@ -85,7 +85,7 @@ class DemoSlot:
 
     @property
     def created_s(self) -> float:
-        """When the attempt began, from the beginning of the run [s]."""
+        """Time from the beginning of the run to that of the attempt [s]."""
         return max(0.0, formed_s(self.step) - 27.0) + 0.35 * self.attempt + self.served * 0.01
 
     def chain(self, tokenizer: Tokenizer) -> DemoChain:

@@ -11,7 +11,13 @@ from rollart_flow.envs.swe.harbor.rewards import combined, reaches, verdicts_of
 from rollart_flow.envs.swe.harbor.task_folder import TaskFolder, TaskStep, read_task_folder
 from rollart_flow.envs.swe.harbor.trial import HarborTrial, wait_healthy
 from rollart_flow.envs.swe.unified_diff import make_diff
-from rollart_flow.envs.workspace import NO_EQUIPMENT, AttemptEnd, Equipment, Workspace
+from rollart_flow.envs.workspace import (
+    NO_EQUIPMENT,
+    AttemptEnd,
+    Equipment,
+    Workspace,
+    WorkspaceSettings,
+)
 from rollart_flow.errors import EnvironmentFailedError, SandboxFileError, SettingsError
 from rollart_flow.sandbox.base import SandboxSnapshot, SandboxSpec
 from rollart_flow.sandbox.boxes import closed_on_error
@@ -24,20 +30,8 @@ HARBOR_VERSION = "harbor/1"
 """Name and version of the environment of task folders."""
 
 
-class HarborSettings(Protocol):
-    """The settings of a domain that an environment and its workspace read."""
-
-    @property
-    def max_turns(self) -> int: ...
-
-    @property
-    def command_timeout_s(self) -> float: ...
-
-    @property
-    def output_characters(self) -> int: ...
-
-    @property
-    def max_diff_kb(self) -> int: ...
+class HarborSettings(WorkspaceSettings, Protocol):
+    """The settings of a domain that its environment and workspace read."""
 
     @property
     def folder(self) -> str: ...
