@@ -64,6 +64,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("gallery"))
 
 
+@pytest.fixture
+def boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boxes of this machine, whose images are cached for one test."""
+    if problem := VARIANT.problem():
+        pytest.skip(problem)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     """URL of the reward of `remote_reward.py`, served as its docstring says."""
@@ -130,12 +138,8 @@ def test_a_long_talk_goes_on_in_branches_and_is_trained_with_all_of_them(folder:
     assert kept.step is not None
 
 
-def test_repairs_of_a_package_are_judged_test_by_test(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if problem := VARIANT.problem():
-        pytest.skip(problem)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("boxes")
+def test_repairs_of_a_package_are_judged_test_by_test(folder: str) -> None:
     few = {"policy.warm_start": "0", "group_size": "2", "batch_size": "4"}
     run = ran("swe", folder, **few)
     rows = trained(run)
@@ -148,12 +152,8 @@ def test_repairs_of_a_package_are_judged_test_by_test(
 
 
 @pytest.mark.whole
-def test_a_program_repairs_a_package_and_its_calls_are_trained(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if problem := VARIANT.problem():
-        pytest.skip(problem)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("boxes")
+def test_a_program_repairs_a_package_and_its_calls_are_trained(folder: str) -> None:
     few = {"policy.warm_start": "0", "group_size": "2", "batch_size": "4"}
     run = ran("agent_swe", folder, **few)
     rows = trained(run)
@@ -169,12 +169,8 @@ def test_a_program_repairs_a_package_and_its_calls_are_trained(
     assert (kept.divergence, kept.tokens) == (None, replayed.scored_tokens)
 
 
-def test_four_families_of_tasks_run_together(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if problem := VARIANT.problem():
-        pytest.skip(problem)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("boxes")
+def test_four_families_of_tasks_run_together(folder: str) -> None:
     few = {"policy.warm_start": "0", "group_size": "2", "batch_size": "8"}
     run = ran("world", folder, **few)
     rows = run.trajectories.collect()

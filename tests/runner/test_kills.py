@@ -25,7 +25,10 @@ STEPS = 12
 def test_any_process_of_the_streams_and_any_engine_may_be_killed(
     tmp_path: Path, plants: list[RunProcesses], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The buffer is killed once more than it may come back alone: then all start again."""
+    """The buffer is killed once more than it may come back alone: then all start again.
+
+    The train operator and the sources of the streams are killed in `test_restarts`.
+    """
     monkeypatch.setattr(ray_executor, "SINGLE_RESTARTS", 1)
 
     def after_step(step: int) -> None:
@@ -39,8 +42,6 @@ def test_any_process_of_the_streams_and_any_engine_may_be_killed(
             open_gate(tmp_path, "reward")
         elif step == 5:
             os.kill(pid_of(processes.engines.workers[0]), signal.SIGKILL)
-        elif step == 7:
-            open_gate(tmp_path, "advantages")  # the train operator, its batch at hand
         elif step == 9:
             assert processes.evaluators is not None
             os.kill(pid_of(processes.evaluators.workers[0]), signal.SIGKILL)
@@ -49,7 +50,7 @@ def test_any_process_of_the_streams_and_any_engine_may_be_killed(
 
     text = source(tmp_path, steps=STEPS, every=3)
     run = run_with(text, tmp_path, after_step)
-    for gate in ("step", "reward", "advantages"):
+    for gate in ("step", "reward"):
         assert was_taken(tmp_path, gate), gate
     check_sound(run, STEPS)
     assert sorted(set(run.evaluations.collect()["policy_version"])) == [0, 3, 6, 9, 12]

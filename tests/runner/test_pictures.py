@@ -104,11 +104,10 @@ def test_a_resumed_run_trains_the_rows_with_their_images(
     assert replay_step(resumed.uri, 2).equal
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize(
-    "train",
-    ["", pytest.param(", backend='fsdp2', ranks=2", marks=pytest.mark.whole)],
-    ids=["one process", "two ranks"],
+    "train", ["", ", backend='fsdp2', ranks=2"], ids=["one process", "two ranks"]
 )
 def test_processes_of_ray_train_on_images(train: str, tmp_path: Path) -> None:
     made = run_with(lakes(train=train), tmp_path, name="sees")
