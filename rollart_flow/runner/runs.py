@@ -104,6 +104,8 @@ def resume(
     if steps is not None:
         info = with_steps(Run(uri), loaded)
     check_as_recorded(loaded.pipeline, info)
+    own = f"{info.name} goes on with its copy of the pipeline file, {pipeline_uri(uri)}"
+    on_progress(Progress.note(own))
     if not info.term:  # what an earlier version has recorded, in the terms of this one
         info = replace(info, settings=loaded.pipeline.settings())
     chosen = executor_for(loaded.pipeline, executor, address)

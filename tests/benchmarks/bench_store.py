@@ -12,15 +12,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pytest
 
 from rollart_flow.schema import row_schema
 from rollart_flow.store import Run, RunInfo, RunWriter, open_run
+from rollart_flow.store.blobs import FSYNC_VARIABLE
 from tests.benchmarks.records import Record, record
 
 _VOCABULARY = 1000
@@ -61,6 +64,7 @@ def _durable(folder: Path) -> Iterator[Record]:
         at_least=5,
         peer=jsonl,
     )
+    yield _flushed(writer, tables)
     yield record(
         "store: committed and read back by another reader, 128 rows at a time",
         count / stored_s,
@@ -68,6 +72,23 @@ def _durable(folder: Path) -> Iterator[Record]:
         peer=jsonl,
     )
     yield _bytes(folder, plain)
+
+
+def _flushed(writer: RunWriter, tables: list[pa.Table]) -> Record:
+    """What it costs that rows are on the disk before they are acknowledged; commits in turns."""
+    spent = {"1": 0.0, "0": 0.0}
+    with pytest.MonkeyPatch.context() as changed:
+        for table in tables * 3:
+            for setting in spent:
+                changed.setenv(FSYNC_VARIABLE, setting)
+                spent[setting] += seconds(partial(writer.commit, "trajectories", table))
+    flushed, unflushed = (1e3 * each / (3 * len(tables)) for each in spent.values())
+    return record(
+        f"store: a durable commit of 64 rows against one with {FSYNC_VARIABLE}=0",
+        flushed / unflushed,
+        "x",
+        peer=f"{flushed:.1f} ms and {unflushed:.1f} ms",
+    )
 
 
 def _through_tables(writer: RunWriter, reader: Run, tables: list[pa.Table]) -> None:

@@ -14,6 +14,7 @@ from rollart_flow.runner.setup import _recording_failure
 from rollart_flow.store import Owner, RunStatus, open_run, read_info
 from rollart_flow.store.info import package_versions, write_info
 from rollart_flow.store.lease_file import Tenure
+from rollart_flow.telemetry import Progress
 from tests.runner.world import source
 from tests.runs import info, new_writer
 
@@ -83,5 +84,8 @@ def test_a_resume_that_would_train_another_model_is_refused(
     with pytest.raises(SettingsError, match=r"policy\.hidden = 48, but the run was made with 32"):
         runner.resume(run.uri, executor="inline")
     monkeypatch.setenv("HIDDEN", "32")
-    assert runner.resume(run.uri, executor="inline").status is RunStatus.FINISHED
+    said: list[Progress] = []
+    again = runner.resume(run.uri, executor="inline", on_progress=said.append)
+    assert again.status is RunStatus.FINISHED
+    assert any("goes on with its copy of the pipeline file" in each.text for each in said)
     assert len(run.info.resumed) == 1, "and its end keeps the record"
