@@ -21,6 +21,7 @@ from tests.dst.captured_checks import (
     check_answers,
     check_calls,
     check_parents,
+    check_repeats,
     check_tokens,
     rows_of,
 )
@@ -135,7 +136,8 @@ async def simulate_session(plan: CapturePlan, log: Log, chance: random.Random) -
     check_tokens(rows, sampled)
     check_calls(rows, session.exchanges, requests, plan.capture)
     check_answers(rows, session.exchanges, requests, shared.answered)
-    return len(sampled) + len(session.exchanges) + len(shared.answered)
+    check_repeats(shared.lost)
+    return len(sampled) + len(session.exchanges) + len(shared.answered) + len(shared.lost)
 
 
 async def _take(session: CaptureSession, taken: Rows) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rollart_flow.control.rollout.interrupts import AttemptResult
 from rollart_flow.errors import RollartError
-from rollart_flow.gateway.core.calls import answer_json
+from rollart_flow.gateway.core.calls import ModelAnswer, answer_json
 from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import Exchange
 from rollart_flow.gateway.core.rows import Rows
@@ -106,6 +106,13 @@ def check_answers(
         shown = _MARK.findall(CODEC.decode(prompts[str(number)]))
         sent = [mark for message in each.call.messages for mark in _MARK.findall(message.text)]
         _hold(shown == sent, "conversation", f"call {number} sent {sent}, the policy saw {shown}")
+
+
+def check_repeats(lost: Sequence[tuple[ModelAnswer, ModelAnswer]]) -> None:
+    """An answer that did not arrive comes again for the same request, and nothing is sampled."""
+    for first, again in lost:
+        same = answer_json(first) == answer_json(again)
+        _hold(same, "lost answers", f"{first.answer_id} came again as {again.answer_id}")
 
 
 def _hold(holds: bool, name: str, said: str) -> None:

@@ -35,6 +35,8 @@ class Shared:
     chance: random.Random
     log: Log
     answered: list[Answered] = field(default_factory=list)
+    lost: list[tuple[ModelAnswer, ModelAnswer]] = field(default_factory=list)
+    """Answers that did not arrive, each with the answer to the same request sent again."""
     numbers: Any = field(default_factory=count)
     """Numbers of texts: no two messages of clients are alike."""
     digests: Any = field(default_factory=count)
@@ -91,7 +93,7 @@ class ChanceClient:
     async def _ask(self) -> ModelAnswer | None:
         """Ask for an answer in one of the ways of clients; None if nobody waited for it."""
         call = self._call()
-        way = self._chance.choices(_WAYS, weights=(10, 2, 2, 2, 1, 1), k=1)[0]
+        way = self._chance.choices(_WAYS, weights=(10, 2, 2, 2, 1, 1, 1, 1, 1), k=1)[0]
         self._shared.log.write("ask", self.name, way, f"{len(call.messages)} messages")
         if way == "twice at once":
             answers = await _gather(self._send(call), self._send(call))
@@ -116,7 +118,21 @@ class ChanceClient:
                     task.exception()
                 return None
             call = replace(call, retry=self._chance.random() < 0.7)
-        return await self._insist(call)
+        answer = await self._insist(call)
+        if way in ("lost", "doubted", "ends connections") and not answer.control:
+            self._shared.session.unread(call, sent=way != "lost")
+            if way != "ends connections":
+                return await self._again(call, answer, lost=way == "lost")
+        return answer
+
+    async def _again(self, call: ModelCall, answer: ModelAnswer, *, lost: bool) -> ModelAnswer:
+        """Send a request again, unmarked, whose answer did not arrive or may not have."""
+        if lost:
+            assert self._shared.answered.pop().answer is answer
+        again = await self._insist(call)
+        if lost and call.digest and not again.control:
+            self._shared.lost.append((answer, again))
+        return again
 
     async def _insist(self, call: ModelCall) -> ModelAnswer:
         """Send a call, and again as a retry while the engine fails."""
@@ -211,7 +227,10 @@ class ChanceClient:
                 self.messages[n] = user(each.text)
 
 
-_WAYS = ("once", "twice at once", "leave and retry", "leave", "two samples", "two turns")
+_WAYS = (
+    *("once", "twice at once", "leave and retry", "leave", "two samples", "two turns"),
+    *("lost", "doubted", "ends connections"),
+)
 _COUNTERS = ("", "<total_tokens>9 tokens left", "<total_tokens>10,000 tokens left")
 
 

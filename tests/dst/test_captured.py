@@ -50,6 +50,7 @@ def _one_shape(message: Message) -> Shape:
         (Recorder, "withdraw", _nothing, "tokens: "),
         (CallUnderWay, "delivered", property(_never), "delivered: call"),
         (structure, "shape_of", _one_shape, "conversation: call"),
+        (CallUnderWay, "lose", _nothing, "lost answers: "),
     ],
 )
 def test_a_bug_is_found(
