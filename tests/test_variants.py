@@ -46,6 +46,7 @@ OTHER_MEANINGS = {
     ("store/s3/access.py", "http"): "scheme of the endpoint of an object store",
     ("rewards/completions.py", "http"): "scheme of the address of a judge",
     ("rewards/completions.py", "https"): "scheme of the address of a judge",
+    ("metrics/row_range.py", "messages"): "name of a column of trajectories",
     ("metrics/window.py", "messages"): "name of a column of trajectories",
     ("operators/ray_data.py", "ipc"): "name of a column of packed rows",
     ("serverless/transports/local.py", "local"): "scheme of a reward's URL, in its own folder",

@@ -10,6 +10,7 @@ import typer
 
 from rollart_flow.cli.arguments import AsJson, NewName, Store
 from rollart_flow.cli.output import console, grid, print_json
+from rollart_flow.cli.tracking import Metrics
 from rollart_flow.text import counted
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def gateway(
     tools: Tools = True,
     volatile: Volatile = None,
     idle: Idle = 30.0,
+    metrics: Metrics = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve a policy to OpenAI, Anthropic and Google clients until Ctrl-C, and record a run."""
@@ -88,7 +90,7 @@ def gateway(
     settings = GatewaySettings(
         policy=policy, engine=engine, context=context, max_tokens=max_tokens,
         temperature=temperature, tools=tools, idle_s=idle, port=port, name=name, store=store,
-        volatile=tuple(volatile or ()),
+        volatile=tuple(volatile or ()), metrics=metrics,
     )  # fmt: skip
     result = serve_policy(settings, _printed if as_json else _show)
     if not as_json:
@@ -101,7 +103,7 @@ def gateway(
 
 def _printed(addresses: "GatewayAddresses") -> None:
     """Print the addresses as JSON, at once, for the program that waits for them."""
-    print_json(asdict(addresses))
+    print_json({name: value for name, value in asdict(addresses).items() if value is not None})
     sys.stdout.flush()
 
 
@@ -112,6 +114,8 @@ def _show(addresses: "GatewayAddresses") -> None:
     out.print(grid(("wire", "base URL"), ((wire, values[wire]) for wire in wires)))
     out.print(f"key  {addresses.key}", soft_wrap=True)
     out.print(f"run  {addresses.run}", soft_wrap=True)
+    if addresses.metrics is not None:
+        out.print(f"metrics  {addresses.metrics}", soft_wrap=True)
     out.print("clients", style="bold")
     for client, command in _CLIENTS:
         out.print(f"  {client}: {command.format(**values)}", soft_wrap=True)

@@ -247,7 +247,7 @@ class RolloutPlane:
         admission: Admission | None = None,
         schedule: Schedule | None = None,
     ) -> None:
-        self.name = name
+        self.name, self.emit = name, emit
         self._codec = codec
         self._wall = wall
         self._admission = admission

@@ -1,13 +1,15 @@
 """Figures of captured agents' calls and of boxes, where a run has any."""
 
+import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 import polars as pl
 
 from rollart_flow.metrics.figures import Figure, figure
 from rollart_flow.metrics.grouped import spread
 from rollart_flow.metrics.window import Window
-from rollart_flow.types import TRAINABLE
+from rollart_flow.types import TRAINABLE, EventKind
 
 _SUMS = {
     "gateway/mismatches": "mismatches",
@@ -19,6 +21,7 @@ _SUMS = {
 
 def gateway_figures(window: Window) -> Iterator[Figure]:
     """Give the figures of the calls that were committed since the step before."""
+    yield from _unknown_keys(window)
     calls = window.rows("exchanges")
     calls = calls.join(window.attempts.select("episode_id").unique(), on="episode_id", how="semi")
     if not calls.height:
@@ -31,11 +34,53 @@ def gateway_figures(window: Window) -> Iterator[Figure]:
     yield figure("gateway/refusals", calls["refusal"].count())
     for refusal, count in refused.iter_rows():
         yield figure("gateway/refusals", count, refusal)
+    first = (pl.col("first_token_at") - pl.col("arrived_at")).dt.total_microseconds() / 1e6
+    yield from spread("gateway/first_token_seconds", calls.select(first))
+    yield from spread("gateway/paused_seconds", _paused(window, calls))
     yield from spread("gateway/queue_seconds", calls.select("queue_s"))
     yield from spread("gateway/call_seconds", calls.select("call_s"))
     sampled = int((calls["answer_end"] - calls["answer_start"]).sum())
     if sampled:
         yield figure("gateway/delivered_fraction", _delivered(window, calls) / sampled)
+
+
+def _unknown_keys(window: Window) -> Iterator[Figure]:
+    events = window.rows("events").filter(pl.col("kind") == EventKind.UNKNOWN_KEY)
+    if events.height:
+        requests = (json.loads(detail)["requests"] for detail in events["detail"])
+        yield figure("gateway/unknown_keys", sum(requests))
+
+
+def _paused(window: Window, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return for each call that sampled the seconds in which the engines were suspended."""
+    sampled = calls.drop_nulls("generating_at").select("generating_at", "ended_at")
+    if not sampled.height:
+        return pl.DataFrame({"paused": []}, schema={"paused": pl.Float64})
+    first, last = sampled["generating_at"].min(), sampled["ended_at"].max()
+    assert isinstance(first, datetime), "the column has moments"
+    assert isinstance(last, datetime), "the column has moments"
+    pauses = [*_pauses(window.pauses(first), last)]
+    paused = [
+        sum(
+            max(0.0, (min(end, resumed) - max(begun, suspended)).total_seconds())
+            for suspended, resumed in pauses
+        )
+        for begun, end in sampled.iter_rows()
+    ]
+    return pl.DataFrame({"paused": paused}, schema={"paused": pl.Float64})
+
+
+def _pauses(events: pl.DataFrame, last: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """Give when engines were suspended and went on again; the last time perhaps not yet."""
+    suspended: datetime | None = None
+    for kind, at, detail in events.iter_rows():
+        if kind == EventKind.SUSPEND and suspended is None:
+            suspended = at - timedelta(seconds=json.loads(detail or "{}").get("seconds", 0.0))
+        elif kind == EventKind.RESUME and suspended is not None:
+            yield suspended, at
+            suspended = None
+    if suspended is not None:
+        yield suspended, last
 
 
 def _delivered(window: Window, calls: pl.DataFrame) -> int:

@@ -118,6 +118,9 @@ _GATEWAY = (
     Metric("gateway/replays", "", "requests that got a stored answer"),
     Metric("gateway/hang_ups", "", "calls whose client left before its answer"),
     Metric("gateway/refusals", "", "calls without an answer, by kind", "refusal"),
+    Metric("gateway/unknown_keys", "", "requests with a key that no attempt under way has"),
+    _spread("gateway/first_token_seconds", "s", "time from a call to its first token"),
+    _spread("gateway/paused_seconds", "s", "time of a call in which the engines were suspended"),
     _spread("gateway/queue_seconds", "s", "time from a call to its request to the engine"),
     _spread("gateway/call_seconds", "s", "time from a call to its answer"),
 )  # fmt: skip

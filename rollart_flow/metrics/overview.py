@@ -28,7 +28,13 @@ OVERVIEW: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "requests": ("engine/generate_seconds",),
         "environments": ("env/step_seconds", "env/reset_seconds", "env/reward_seconds"),
         "failures": ("env/failures",),
-        "gateway": ("gateway/calls", "gateway/delivered_fraction", "gateway/mismatches"),
+        "gateway": (
+            "gateway/calls",
+            "gateway/delivered_fraction",
+            "gateway/mismatches",
+            "gateway/unknown_keys",
+        ),
+        "calls": ("gateway/first_token_seconds", "gateway/call_seconds", "gateway/paused_seconds"),
         "boxes": ("sandbox/boxes", "sandbox/leaked", "sandbox/wait_seconds"),
     },
 }

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -18,6 +18,11 @@ import polars as pl
 from rollart_flow.metrics.window import RecordKind, Window
 from rollart_flow.types import EventKind
 
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_ATTEMPT = ("trajectory_id", "episode_id", "group_id", "domain", "outcome", "reward", "split",
+            "policy_version_start")  # fmt: skip
+_TIMES = "created_at", "finished_at", "scored_at", "committed_at", "reset_s", "seq"
+_TURN = "generate_s", "step_s", "worker", "hardware"
 _PHASES = (EventKind.SUSPEND, EventKind.UPDATE, EventKind.RESUME)
 
 
@@ -49,13 +54,19 @@ def span_id(run_id: str, trace: str, key: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{run_id}/{trace}/{key}".encode()).digest()[:8])
 
 
+def nanoseconds(moment: datetime) -> int:
+    """Return nanoseconds since 1970, as spans have them."""
+    return (moment - _EPOCH) // _MICROSECOND * 1_000
+
+
 def run_spans(window: Window) -> Iterator[RunSpan]:
     """Give the spans of a record: its attempts, and of a step the step itself."""
     calls: dict[str, list[dict[str, Any]]] = {}
     if window.mark.kind is RecordKind.STEP:
         for call in window.rows("exchanges").iter_rows(named=True):
             calls.setdefault(call["trajectory_id"], []).append(call)
-    for row in window.attempts.iter_rows(named=True):
+    turns = [pl.col("turns").list.eval(pl.element().struct.field(n)).alias(n) for n in _TURN]
+    for row in window.attempts.select(*_ATTEMPT, *_TIMES, *turns).iter_rows(named=True):
         yield from _trajectory(row, calls.get(row["trajectory_id"], []))
     if window.mark.kind is RecordKind.STEP:
         yield from _step(window)
@@ -63,8 +74,7 @@ def run_spans(window: Window) -> Iterator[RunSpan]:
 
 def _trajectory(row: Mapping[str, Any], calls: list[dict[str, Any]]) -> Iterator[RunSpan]:
     trace = row["trajectory_id"]
-    names = ("trajectory_id", "episode_id", "group_id", "domain", "outcome", "reward", "split")
-    about = {name: row[name] for name in (*names, "policy_version_start") if row[name] is not None}
+    about = {name: row[name] for name in _ATTEMPT if row[name] is not None}
     end = row["committed_at"]
     yield RunSpan("trajectory", trace, "", row["created_at"], end, None, about)
     yield from _calls(trace, calls) if calls else _turns(trace, row)
@@ -76,11 +86,12 @@ def _trajectory(row: Mapping[str, Any], calls: list[dict[str, Any]]) -> Iterator
 
 def _turns(trace: str, row: Mapping[str, Any]) -> Iterator[RunSpan]:
     at = row["created_at"] + timedelta(seconds=row["reset_s"])
-    for number, turn in enumerate(row["turns"]):
-        said = at + timedelta(seconds=turn["generate_s"])
-        done = said + timedelta(seconds=turn["step_s"])
+    turns = zip(*(row[name] for name in _TURN), strict=True)
+    for number, (generate_s, step_s, worker, hardware) in enumerate(turns):
+        said = at + timedelta(seconds=generate_s)
+        done = said + timedelta(seconds=step_s)
         key = f"turn {number}"
-        about = {"turn": number, "worker": turn["worker"], "hardware": turn["hardware"]}
+        about = {"turn": number, "worker": worker, "hardware": hardware}
         yield RunSpan("turn", trace, key, at, done, "", {"turn": number, "laid_out": True})
         yield RunSpan("generation", trace, f"{key} generation", at, said, key, about)
         yield RunSpan("environment step", trace, f"{key} step", said, done, key, {"turn": number})
@@ -92,7 +103,11 @@ def _calls(trace: str, calls: list[dict[str, Any]]) -> Iterator[RunSpan]:
         key, about = f"call {call['number']}", {"call": call["number"], "kind": call["kind"]}
         yield RunSpan("turn", trace, key, call["arrived_at"], call["ended_at"], "", about)
         if (begun := call["generating_at"]) is not None:
-            yield RunSpan("generation", trace, f"{key} generation", begun, call["ended_at"], key)
+            first = call["first_token_at"]
+            about = {} if first is None else {"first_token_s": (first - begun).total_seconds()}
+            yield RunSpan(
+                "generation", trace, f"{key} generation", begun, call["ended_at"], key, about
+            )
 
 
 def _step(window: Window) -> Iterator[RunSpan]:

@@ -1,15 +1,14 @@
 """Window: the rows that one record tells about.
 
 A record is a training step or the evaluation of a version. The window of a step has the rows that
-were committed since the step before; that of an evaluation has its scores and its attempts. Rows
-are read once for all trackers, and only the columns that figures, samples and spans need: never the
-tokens.
+were committed since the step before; that of an evaluation has its scores and its attempts.
 """
 
 import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -17,23 +16,8 @@ from typing import Any
 import polars as pl
 
 from rollart_flow.metrics.figures import Figure
-from rollart_flow.store.snapshot import Tables
+from rollart_flow.metrics.row_range import RowRange
 from rollart_flow.types import Split
-
-_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "trajectories": (
-        "seq", "committed_at", "trajectory_id", "episode_id", "group_id", "domain", "split",
-        "outcome", "reason", "error", "policy_version_start", "action_mask", "turns", "reward",
-        "solved", "created_at", "finished_at", "scored_at", "reset_s", "tool_calls", "tool_errors",
-        "branch", "parent", "messages",
-    ),
-    "exchanges": (
-        "episode_id", "trajectory_id", "number", "kind", "answer_start", "answer_end",
-        "trained_tokens", "refusal", "joins", "replays", "mismatches", "hung_up", "arrived_at",
-        "generating_at", "ended_at", "queue_s", "call_s",
-    ),
-}  # fmt: skip
-"""Columns that are read of the tables with large ones."""
 
 
 class RecordKind(StrEnum):
@@ -57,30 +41,32 @@ class Mark:
 
 
 class Window:
-    """The rows of one record, each table read at its first use."""
+    """The rows of one record."""
 
-    def __init__(self, tables: Tables, mark: Mark, number: int) -> None:
-        """Describe the record with a number, from 1, in the commit order of the run."""
+    def __init__(self, read: RowRange, mark: Mark, number: int) -> None:
+        """Describe a record.
+
+        Args:
+            read: rows that have those of the record among them.
+            mark: its place in the commit order.
+            number: its number, from 1, in the commit order of the run.
+        """
         self.mark = mark
         self.number = number
-        self._tables = tables
+        self._read = read
         self._lock = threading.RLock()
-        self._read: dict[str, pl.DataFrame] = {}
 
     def rows(self, table: str) -> pl.DataFrame:
         """Return the rows of a table in commit order, of both splits."""
-        with self._lock:
-            if table not in self._read:
-                self._read[table] = self._collect(table)
-            return self._read[table]
-
-    def _collect(self, table: str) -> pl.DataFrame:
-        frame = self._tables.table(table)
         seq = pl.col("seq")
-        frame = frame.filter(seq > self.mark.after, seq <= self.mark.seq)
-        if table in _COLUMNS:
-            frame = frame.select("seq", *(c for c in _COLUMNS[table] if c != "seq"))
-        return frame.sort("seq").collect()
+        return self._read.rows(table).filter(seq > self.mark.after, seq <= self.mark.seq)
+
+    def pauses(self, since: datetime) -> pl.DataFrame:
+        """Return the events that suspend and resume engines from a moment on, in commit order.
+
+        Columns: kind, at and detail.
+        """
+        return self._read.pauses(since)
 
     @cached_property
     def attempts(self) -> pl.DataFrame:
@@ -96,10 +82,7 @@ class Window:
     def batch(self) -> pl.DataFrame:
         """Rows of `batches` of the step, in order of position."""
         with self._lock:
-            frame = self._tables.batches.filter(pl.col("step") == self.mark.step)
-            return frame.select(
-                "committed_at", "position", "trajectory_id", "group_id", "advantage"
-            ).sort("position").collect()  # fmt: skip
+            return self._read.batches().filter(pl.col("step") == self.mark.step).sort("position")
 
     def group_count(self) -> int:
         """Return the number of groups of the step's batch."""
@@ -116,12 +99,12 @@ class RunRecord(Window):
 
     def __init__(
         self,
-        tables: Tables,
+        read: RowRange,
         mark: Mark,
         number: int,
         compute: Callable[[Window], tuple[Figure, ...]],
     ) -> None:
-        super().__init__(tables, mark, number)
+        super().__init__(read, mark, number)
         self._compute = compute
         self._figures: tuple[Figure, ...] | None = None
 

@@ -14,13 +14,14 @@ from rollart_flow.envs.adapter import open_environment
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.process import WarmProcesses
 from rollart_flow.gateway.core.agent_manager import AgentManager, AgentStages, StageLimits
+from rollart_flow.gateway.core.calls import Refusal
 from rollart_flow.gateway.core.capture_limits import CaptureLimits
 from rollart_flow.gateway.core.exchange import CallKind
 from rollart_flow.gateway.server.gateway_server import GatewayServer
 from rollart_flow.harness.checks import check_agent
 from rollart_flow.harness.environment import AgentDomain
 from rollart_flow.harness.harness import GRACE_S, PER_REQUEST, Harness
-from rollart_flow.types import Assignment, AttemptLimits
+from rollart_flow.types import Assignment, AttemptLimits, Event, EventKind
 
 
 class Agents:
@@ -57,7 +58,9 @@ class Agents:
         self._plane, self._codec = plane, codec
         self._processes, self._source = processes, source
         self._sandbox = sandbox
-        self._gateway = GatewayServer()
+        self._gateway = GatewayServer(on_unknown_key=self._unknown_key)
+        self._unknown_keys = 0
+        """Requests with unknown keys that are reported."""
         self._stages = {
             name: AgentStages(agent.init_slots, agent.run_slots, agent.judge_slots)
             for name, agent in agents.items()
@@ -102,9 +105,25 @@ class Agents:
             stage_limits=stages,
         )
 
+    def _unknown_key(self, count: int) -> None:
+        """Report requests with unknown keys: the first, and then each time they have doubled.
+
+        A program can send any number of them.
+        """
+        if count >= 2 * self._unknown_keys:
+            self._report_unknown_keys(count)
+
+    def _report_unknown_keys(self, count: int) -> None:
+        detail = {"requests": count - self._unknown_keys}
+        self._plane.emit(Event(EventKind.UNKNOWN_KEY, self._plane.name, detail=detail))
+        self._unknown_keys = count
+
     async def close(self) -> None:
         """Stop to listen; all attempts have ended."""
         await self._gateway.stop()
+        count = self._gateway.counters.refused[Refusal.KEY]
+        if count > self._unknown_keys:
+            self._report_unknown_keys(count)
 
 
 def _capture_limits(agent: Harness) -> CaptureLimits:

@@ -87,7 +87,10 @@ class RunTracking:
 
 
 def _start(uri: str, trackers: Sequence[Tracker], end_s: float) -> "subprocess.Popen[bytes]":
-    """Start the process with all variables of this one, some of which are keys of libraries."""
+    """Start the process with all variables of this one, some of which are keys of libraries.
+
+    Tables are read by one thread, so that reading takes no processor from the run for a moment.
+    """
     module = "rollart_flow.trackers.process"
     command = [sys.executable, "-m", module, uri, str(end_s), *map(str, trackers)]
     return subprocess.Popen(
@@ -95,6 +98,7 @@ def _start(uri: str, trackers: Sequence[Tracker], end_s: float) -> "subprocess.P
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        env={**os.environ, "POLARS_MAX_THREADS": "1"},
         start_new_session=True,  # Ctrl-C is for the driver, which then ends this one in order
     )
 
@@ -113,4 +117,6 @@ def tracker_event(tracked: Tracked) -> Event:
 def tracker_note(tracked: Tracked, run: str) -> str:
     """Return the line that is shown once for a tracker that ended early."""
     again = f"rollart track {quote(run)} --track {tracked.tracker}"
-    return f"tracker {tracked.tracker}: {tracked.error}; the run goes on, `{again}` writes the rest"
+    name, error = f"tracker {tracked.tracker}", str(tracked.error)
+    said = error if error.startswith(f"{name} ") else f"{name}: {error}"
+    return f"{said}; the run goes on, `{again}` writes the rest"

@@ -50,17 +50,11 @@ class PrometheusSink(TrackerSink):
     """The endpoint."""
 
     def __init__(self, tracker: PrometheusTracker, run: TrackedRun) -> None:
-        from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
-
         self._run = run.name
         self._lock = threading.Lock()
         self._newest: dict[tuple[str, tuple[str, ...]], Figure] = {}
         self._step = 0
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        self._server, self._thread = start_http_server(tracker.port, tracker.host, registry)
-        if is_loopback(tracker.host):
-            self._server.set_app(_for_this_machine(make_wsgi_app(registry)))
+        self._server, self._thread = start_endpoint(self.collect, tracker.port, tracker.host)
         self.port = int(self._server.server_port)
 
     def write(self, record: "RunRecord") -> None:
@@ -93,6 +87,36 @@ class PrometheusSink(TrackerSink):
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Collector:
+    """What prometheus_client asks for each request."""
+
+    def __init__(self, collect: Callable[[], Iterable[Any]]) -> None:
+        self.collect = collect
+
+
+def start_endpoint(
+    collect: Callable[[], Iterable[Any]], port: int, host: str
+) -> tuple[Any, threading.Thread]:
+    """Serve families of metrics; return the server and its thread.
+
+    Args:
+        collect: gives the families; called for each request, in a thread.
+        port: port to listen on; 0 takes a free one.
+        host: address to listen on. At loopback, requests have to name this machine.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(collect))
+    server, thread = start_http_server(port, host, registry)
+    if is_loopback(host):
+        server.set_app(_for_this_machine(make_wsgi_app(registry)))
+    return server, thread
 
 
 def _for_this_machine(app: Callable[..., Any]) -> Callable[..., Any]:

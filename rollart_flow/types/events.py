@@ -130,6 +130,8 @@ class EventKind(StrEnum):
     """A sign of trouble has lasted, or is over (`metrics.alarms`)."""
     TRACKER = "tracker"
     """A tracker ended before it had the whole run, which went on without it."""
+    UNKNOWN_KEY = "unknown_key"
+    """Requests reached a gateway of programs with a key that no attempt under way has."""
     MAINTENANCE = "maintenance"
     """Maintenance of the tables failed: merging, checkpoints of their logs, or removing files."""
 

@@ -66,6 +66,9 @@ class StoredExchange:
     hung_up: bool = False
     parser: str | None = None
     template: str | None = None
+    first_token_at: datetime | None = None
+    """When the first token of the answer was sampled; None if none was, or for a call of a run of
+    an earlier schema version."""
 
     @property
     def sampled_tokens(self) -> int:

@@ -14,6 +14,7 @@ from rollart_flow.secret import Secret
 from rollart_flow.ui.app import ui_app
 from rollart_flow.ui.catalog import RunCatalog
 from rollart_flow.ui.guard import Readers
+from rollart_flow.ui.warming import warming
 
 
 def serve_ui(
@@ -50,7 +51,7 @@ def serve_ui(
     wanted = token.reveal() if token is not None else made
     app = ui_app(catalog, Readers.at(host, wanted, names))
     server = uvicorn_for(app)
-    with _listener(host, port) as listener:
+    with _listener(host, port) as listener, warming(catalog):
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listener.getsockname()[1]}/"
         on_listening(url if made is None else f"{url}?token={made}")

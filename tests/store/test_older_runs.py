@@ -19,6 +19,7 @@ from tests.store.power import watched_disk
 ROOT = Path(__file__).parents[2]
 NEW_TABLES = {7: ("sandboxes", "verdicts", "admissions"), 8: ("exchanges",)}
 """Tables that came with a version."""
+OF_10 = {"exchanges": ["first_token_at"]}
 OF_9 = {"trajectories": ["delivered_fraction"]}
 OF_7 = {"trajectories": ["diff", "verifier", "suspicions"]}
 OF_6 = {
@@ -37,7 +38,7 @@ OF_2 = {
     "steps": ["value_loss", "mismatch_kl", "mismatch_ratio_max", "ess", "lags"],
 }
 """Columns that came with a version."""
-_NEW = ((2, OF_2), (3, OF_3), (4, OF_4), (5, OF_5), (6, OF_6), (7, OF_7), (9, OF_9))
+_NEW = ((2, OF_2), (3, OF_3), (4, OF_4), (5, OF_5), (6, OF_6), (7, OF_7), (9, OF_9), (10, OF_10))
 ADDED = {
     version: {
         table: [name for since, of in _NEW if since > version for name in of.get(table, [])]

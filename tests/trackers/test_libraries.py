@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,29 +31,48 @@ READERS: dict[str, Callable[[Path], reading.Written]] = {
 NUMBERS_OF_THEIR_OWN = {"rollart/record", "step", "_step", "_runtime", "_timestamp"}
 
 TRACK = """
-import json, os, signal, sys
+import importlib, json, os, signal, sys
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 from rollart_flow.store import open_run
-from rollart_flow.trackers import cursors, following
+from rollart_flow.trackers import following
 from rollart_flow.trackers.registry import named_trackers
+from tests.trackers.test_libraries import READERS
 
-uri, tracker, *killed = sys.argv[1:]
-if killed:
-    write = cursors.write_cursor
-    def write_or_die(run, tracker, cursor):
-        if cursor.records == int(killed[0]):
-            os.kill(os.getpid(), signal.SIGKILL)
-        write(run, tracker, cursor)
-    following.write_cursor = write_or_die
-print(json.dumps([asdict(each) for each in following.catch_up(open_run(uri), named_trackers([tracker]))]))
-"""  # noqa: E501
+tracker, killed_at = sys.argv[1], int(sys.argv[2])
+library = importlib.import_module(tracker)
+write = following.Follower._write_one
+
+def write_and_die(self, sink, record):
+    write(self, sink, record)
+    if record.number == killed_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def track():
+    return following.catch_up(open_run("small"), named_trackers([tracker]))
+
+child = os.fork()
+if child == 0:
+    following.Follower._write_one = write_and_die
+    print(track(), file=sys.stderr, flush=True)
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+done = [asdict(each) for each in track()]
+getattr(library, "teardown", lambda: None)()  # W&B writes the end of its file here
+read = READERS[tracker](Path.cwd())
+print(json.dumps({"killed": status, "done": done, "read": read}))
+"""
 
 
-def track(folder: Path, tracker: str, *killed_at: str) -> subprocess.CompletedProcess[str]:
-    """Track the run `small` in a process of its own, which the library may fill with threads."""
-    uri = str(folder / "small")
-    return subprocess.run(
-        [sys.executable, "-c", TRACK, uri, tracker, *killed_at],
+def track(folder: Path, tracker: str, killed_at: int) -> dict[str, Any]:
+    """Track the run `small` twice in a process of its own, which the library may fill with threads.
+
+    The first time the process is killed when the record of a number was written. What the library
+    then reads is returned with what became of the tracker.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", TRACK, tracker, str(killed_at)],
         cwd=folder,
         env={
             **os.environ,
@@ -62,12 +82,16 @@ def track(folder: Path, tracker: str, *killed_at: str) -> subprocess.CompletedPr
             "WANDB_DIR": str(folder),
             "TRACKIO_DIR": str(folder),
             "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def expected(run: Run) -> dict[str, list[object]]:
@@ -85,14 +109,14 @@ def test_a_tracker_that_was_killed_between_two_steps_has_every_figure_once(
     tmp_path: Path, tracker: str
 ) -> None:
     run = small_run(tmp_path)
-    killed = track(tmp_path, tracker, "3")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = track(tmp_path, tracker)
-    assert json.loads(done.stdout.splitlines()[-1]) == [
-        {"tracker": tracker, "records": 7, "error": None}
-    ], done.stderr
-    read = READERS[tracker](tmp_path)
-    written = {name: values for name, values in read.items() if name not in NUMBERS_OF_THEIR_OWN}
+    found = track(tmp_path, tracker, killed_at=3)
+    assert os.WTERMSIG(found["killed"]) == signal.SIGKILL
+    assert found["done"] == [{"tracker": tracker, "records": 7, "error": None}]
+    written = {
+        name: [(step, value) for step, value in values]
+        for name, values in found["read"].items()
+        if name not in NUMBERS_OF_THEIR_OWN
+    }
     assert written == expected(run)
     assert b"k" * 40 not in b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
 

@@ -4,23 +4,41 @@ import gzip
 import json
 import threading
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from rollart_flow.metrics.spans import RunSpan
 from rollart_flow.store import Run
 from rollart_flow.trackers.following import Tracked, catch_up
 from rollart_flow.trackers.otel import OtelTracker
+from rollart_flow.trackers.otel_file import SpanFile
+from rollart_flow.types import EventKind
 from tests.runs import small_run
 
 
 def spans_in(file: Path) -> list[dict[str, Any]]:
-    """Every span of a file."""
-    return [span for line in file.read_text().splitlines() for span in json.loads(line)["spans"]]
+    """Every span of a file, with its attributes as a mapping."""
+    found = []
+    for line in file.read_text().splitlines():
+        (resource,) = json.loads(line)["resourceSpans"]
+        (scope,) = resource["scopeSpans"]
+        for span in scope["spans"]:
+            values = {each["key"]: each["value"] for each in span["attributes"]}
+            span["attributes"] = {name: plain(value) for name, value in values.items()}
+            found.append(span)
+    return found
+
+
+def plain(value: dict[str, Any]) -> object:
+    """The value of an attribute in OTLP's JSON."""
+    ((kind, given),) = value.items()
+    return int(given) if kind == "intValue" else given
 
 
 def tracked(run: Run, tracker: OtelTracker) -> Tracked:
@@ -46,21 +64,43 @@ def test_a_file_has_every_span_once_also_after_a_torn_line(tmp_path: Path) -> No
         "turn": turns, "generation": turns, "environment step": turns, "step": 4, "train": 4,
         "batch": 4, "weight publication": 5, "suspend": 4, "update": 4, "resume": 4,
     }  # fmt: skip
-    ids = [span["context"]["span_id"] for span in spans]
-    assert len(set(ids)) == len(ids)
-    roots = {span["context"]["span_id"]: span for span in spans}
+    assert len({span["spanId"] for span in spans}) == len(spans)
+    roots = {span["spanId"]: span for span in spans}
     turn = next(span for span in spans if span["name"] == "turn")
-    trajectory = roots[turn["parent_id"]]
+    trajectory = roots[turn["parentSpanId"]]
     assert trajectory["name"] == "trajectory"
-    assert trajectory["context"]["trace_id"] == turn["context"]["trace_id"]
+    assert trajectory["traceId"] == turn["traceId"]
     named = trajectory["attributes"]["rollart.trajectory_id"]
     row = rows.filter(rows["trajectory_id"] == named).row(0, named=True)
-    assert datetime.fromisoformat(trajectory["start_time"]) == row["created_at"]
+    began = datetime.fromtimestamp(int(trajectory["startTimeUnixNano"]) / 1e9, UTC)
+    assert began == row["created_at"]
     batch = next(span for span in spans if span["name"] == "batch")
-    linked = {link["context"]["trace_id"] for link in batch["links"]}
-    traced = {s["context"]["trace_id"] for s in spans if s["name"] == "trajectory"}
+    linked = {link["traceId"] for link in batch["links"]}
+    traced = {span["traceId"] for span in spans if span["name"] == "trajectory"}
     assert len(linked) == 8
     assert linked <= traced
+
+    def values(name: str, attribute: str) -> list[object]:
+        return sorted(s["attributes"][f"rollart.{attribute}"] for s in spans if s["name"] == name)
+
+    assert values("trajectory", "trajectory_id") == sorted(rows["trajectory_id"])
+    assert values("commit", "seq") == sorted(rows["seq"])
+    assert values("step", "step") == [1, 2, 3, 4]
+    assert values("weight publication", "policy_version") == [0, 1, 2, 3, 4]
+    assert values("update", "subject") == sorted(
+        run.events.filter(pl.col("kind") == EventKind.UPDATE).collect()["subject"]
+    )
+
+
+def test_a_number_that_is_not_finite_is_written_as_protobuf_has_it(tmp_path: Path) -> None:
+    moment, file = datetime(2025, 1, 1, tzinfo=UTC), tmp_path / "spans.jsonl"
+    about = {"loss": float("nan"), "low": float("-inf"), "step": 3, "hung_up": True}
+    SpanFile(file, "run", {}).write(1, [RunSpan("step", "step 3", "", moment, moment, None, about)])
+    ((span,),) = [spans_in(file)]
+    assert span["attributes"] == {
+        "rollart.loss": "NaN", "rollart.low": "-Infinity", "rollart.step": 3,
+        "rollart.hung_up": True,
+    }  # fmt: skip
 
 
 class Collector(BaseHTTPRequestHandler):

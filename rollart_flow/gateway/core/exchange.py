@@ -66,6 +66,8 @@ class Exchange:
     arrived: float = 0.0
     generating: float | None = None
     """When the request went to the engine; None if it never did."""
+    first_token: float | None = None
+    """When the first token of the answer was sampled; None if none was."""
     ended: float = 0.0
     answer: str | None = None
     """The answer as JSON; None if there was none."""

@@ -80,8 +80,13 @@ class EngineCalls:
         if self.over:  # the attempt ended before the request could begin
             return _NOTHING, None
         exchange.generating = asyncio.get_running_loop().time()
+
+        def first_token(version: int) -> None:
+            exchange.first_token = asyncio.get_running_loop().time()
+            self._first_token(version)
+
         try:
-            generation = await self._proxy.generate(request, self._first_token)
+            generation = await self._proxy.generate(request, first_token)
         except EngineError as error:
             partial = error.partial if isinstance(error, GenerationFailedError) else None
             self.tokens += len(partial.token_ids) if partial else 0

@@ -52,6 +52,7 @@ def with_exchanges(
             effective=_effective(first.sampling, each),
             arrived_at=wall(each.arrived),
             generating_at=None if each.generating is None else wall(each.generating),
+            first_token_at=None if each.first_token is None else wall(each.first_token),
             ended_at=wall(each.ended),
             parser=parser,
             template=template,

@@ -6,6 +6,7 @@ other requests go on.
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -44,6 +45,7 @@ class GatewayApp:
         counters: figures of the server.
         model: name of the model that clients are told; a call may name any other.
         longest_body_bytes: longest body of a request.
+        on_unknown_key: called for each request with a key that no session has, once it is counted.
     """
 
     def __init__(
@@ -53,8 +55,10 @@ class GatewayApp:
         *,
         model: str,
         longest_body_bytes: int = LONGEST_BODY_BYTES,
+        on_unknown_key: Callable[[], None] = lambda: None,
     ) -> None:
         self._keys, self._counters, self._model = keys, counters, model
+        self._on_unknown_key = on_unknown_key
         self._longest_body_bytes = longest_body_bytes
         self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -74,6 +78,8 @@ class GatewayApp:
             await self._answer(request, found, sender)
         except CallRefusedError as error:
             self._counters.refused[error.refusal] += 1
+            if error.refusal is Refusal.KEY:
+                self._on_unknown_key()
             await sender.reply(_refused(found.wire, error))
         except (ClientLeftError, ClientDisconnect):
             self._counters.hang_ups += 1

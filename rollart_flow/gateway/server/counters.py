@@ -31,9 +31,17 @@ class GatewayCounters:
     replays: int = 0
     """Requests that got a stored answer."""
 
+    first_tokens: int = 0
+    """Calls that got a token."""
+    first_token_s: float = 0.0
+    """Time from these calls to their first token, summed up [s]."""
+
     def add(self, session: Answering) -> None:
         """Add the figures that a session has itself."""
         for exchange in session.exchanges:
+            if exchange.first_token is not None:
+                self.first_tokens += 1
+                self.first_token_s += exchange.first_token - exchange.arrived
             self.joins += exchange.joins
             self.replays += exchange.replays
 

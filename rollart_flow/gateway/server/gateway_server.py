@@ -1,12 +1,14 @@
 """GatewayServer: the gateway as it listens, in the event loop that drives its sessions."""
 
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import uvicorn
 
+from rollart_flow.gateway.core.calls import Refusal
 from rollart_flow.gateway.server.app import GatewayApp
 from rollart_flow.gateway.server.counters import GatewayCounters
 from rollart_flow.gateway.server.keys import Answering, KeyRing
@@ -32,6 +34,8 @@ class GatewayServer:
         model: name of the model that clients are told.
         longest_body_bytes: longest body of a request.
         session_bytes: most bytes of all bodies of a session; None for any number.
+        on_unknown_key: called with the number of requests so far whose key no session has, for
+            each of them.
     """
 
     def __init__(
@@ -43,11 +47,13 @@ class GatewayServer:
         model: str = MODEL,
         longest_body_bytes: int = LONGEST_BODY_BYTES,
         session_bytes: int | None = SESSION_BYTES,
+        on_unknown_key: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._port, self._host, self._unix, self._model = port, host, unix, model
         self._longest_body_bytes = longest_body_bytes
         self._keys = KeyRing(4 * longest_body_bytes, session_bytes)
         self._counters = GatewayCounters()
+        self._on_unknown_key = on_unknown_key
         self._listeners: list[socket.socket] = []
         self._folder: PrivateFolder | None = None
         self._running: tuple[GatewayApp, uvicorn.Server] | None = None
@@ -65,6 +71,7 @@ class GatewayServer:
         app = GatewayApp(
             self._keys,
             self._counters,
+            on_unknown_key=lambda: self._on_unknown_key(self._counters.refused[Refusal.KEY]),
             model=self._model,
             longest_body_bytes=self._longest_body_bytes,
         )

@@ -16,10 +16,12 @@ from rollart_flow.gateway.core.exchange import CallKind
 from rollart_flow.gateway.core.session import CaptureSession
 from rollart_flow.gateway.core.tool_support import refusal_of_tools
 from rollart_flow.gateway.server.gateway_server import GatewayServer
+from rollart_flow.gateway.server.listening import LOOPBACK
 from rollart_flow.models.policy import Policy
 from rollart_flow.models.version_zero import load_codec, vocabulary_of
 from rollart_flow.resources import CPU
 from rollart_flow.runner.gateway.conversations import Conversations
+from rollart_flow.runner.gateway.endpoint import GatewayEndpoint, check_prometheus
 from rollart_flow.runner.gateway.recorder import (
     GatewayRecorder,
     GatewayResult,
@@ -54,11 +56,13 @@ class GatewayAddresses:
     """Key of the session, for the API key of any client."""
     run: str
     """Address of the run."""
+    metrics: str | None = None
+    """Address of the figures for Prometheus; None without."""
 
     @classmethod
-    def of(cls, url: str, key: str, run: str) -> "GatewayAddresses":
+    def of(cls, url: str, key: str, run: str, metrics: str | None = None) -> "GatewayAddresses":
         """Return the bases on a server."""
-        return cls(f"{url}/v1", f"{url}/v1", url, url, key, run)
+        return cls(f"{url}/v1", f"{url}/v1", url, url, key, run, metrics)
 
 
 def serve_policy(
@@ -76,6 +80,8 @@ def serve_policy(
         RunExistsError: the name of the run is taken.
         StoreError: the store cannot be written.
     """
+    if settings.metrics is not None:
+        check_prometheus()
     with found_policy(settings) as policy, gateway_run(settings, policy) as writer:
         return asyncio.run(_serve(settings, policy, writer, on_listening))
 
@@ -144,8 +150,20 @@ async def serving(
         stack.push_async_callback(conversations.close)
         key = server.open(conversations)
         assert server.url is not None, "the server listens on a port"
-        addresses = GatewayAddresses.of(server.url, key, writer.uri)
+        figures = await _figures(stack, settings, server, writer)
+        addresses = GatewayAddresses.of(server.url, key, writer.uri, figures)
         yield ServedGateway(addresses, conversations.failed, recorder.result)
+
+
+async def _figures(
+    stack: AsyncExitStack, settings: GatewaySettings, server: GatewayServer, writer: RunWriter
+) -> str | None:
+    """Open the endpoint of the figures, if there shall be one, and return its address."""
+    if settings.metrics is None:
+        return None
+    endpoint = GatewayEndpoint(server, writer.info.name, settings.metrics)
+    await stack.enter_async_context(endpoint)
+    return f"http://{LOOPBACK}:{endpoint.port}/metrics"
 
 
 @asynccontextmanager

@@ -47,6 +47,8 @@ class GatewaySettings:
     """Time without a call after which a conversation has ended and is committed [s]."""
     port: int = 0
     """Port on loopback; 0 for a free one."""
+    metrics: int | None = None
+    """Port on loopback at which Prometheus finds the figures; 0 for a free one, None for none."""
     name: str | None = None
     """Name of the run; None for the next free one."""
     store: str | None = None

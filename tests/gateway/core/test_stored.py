@@ -78,12 +78,21 @@ def test_calls_refer_to_the_rows_that_have_their_tokens() -> None:
 def test_times_are_utc_and_what_was_sampled_with_is_beside_what_was_asked_for() -> None:
     asked = {"temperature": 0.2, "max_tokens": 8}
     calls = [
-        call(0, generating=0.5, max_tokens=8, requested=asked, evidence=Evidence.ECHO),
+        call(
+            0,
+            generating=0.5,
+            first_token=0.75,
+            max_tokens=8,
+            requested=asked,
+            evidence=Evidence.ECHO,
+        ),
         call(1, requested=asked),
     ]
     (row,) = with_exchanges([FIRST], calls, NamedCodec(), wall)
     assert row.exchanges is not None
     sampled, refused = row.exchanges
+    assert sampled.first_token_at == MOMENT + timedelta(seconds=0.75)
+    assert refused.first_token_at is None
     assert (sampled.arrived_at, sampled.queue_s, sampled.call_s) == (MOMENT, 0.5, 1.0)
     assert json.loads(sampled.requested) == asked
     used = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 8, "stop_token_ids": [9]}

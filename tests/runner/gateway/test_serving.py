@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import httpx
 import openai
 import polars as pl
 import pytest
@@ -177,3 +178,42 @@ def test_the_context_is_what_the_model_has_unless_one_is_given(tmp_path: Path) -
     assert context(replace(settings, context=64)) == 64
     assert context(replace(settings, policy="tiny")) == TINY_CONTEXT
     assert TINY_CONTEXT < LARGEST_CONTEXT
+
+
+def test_prometheus_finds_the_figures_of_a_gateway(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    from prometheus_client.parser import text_string_to_metric_families
+
+    told: list[str] = []
+
+    async def test(addresses: GatewayAddresses) -> None:
+        async with chat(addresses) as client:
+            await client.chat.completions.create(model="any", messages=HELLO)
+            with pytest.raises(openai.AuthenticationError):
+                await client.with_options(api_key="stranger").models.list()
+        assert addresses.metrics is not None
+        async with httpx.AsyncClient() as prometheus:
+            told.append((await prometheus.get(addresses.metrics)).text)
+
+    served(replace(tiny(tmp_path, "mine"), metrics=0), test)
+    found = {
+        (sample.name, sample.labels.get("refusal")): sample.value
+        for family in text_string_to_metric_families(told[0])
+        for sample in family.samples
+        if sample.labels["run"] == "mine"
+    }
+    assert found["rollart_gateway_calls_total", None] == 1
+    assert found["rollart_gateway_unknown_keys_total", None] == 1
+    assert found["rollart_gateway_refusals_total", "key"] == 1
+    assert found["rollart_gateway_first_token_seconds_count", None] == 1
+    assert found["rollart_gateway_first_token_seconds_sum", None] > 0
+    assert found["rollart_gateway_under_way", None] == 0
+
+
+def test_a_port_for_prometheus_that_is_taken_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = rf"--metrics: cannot listen on port {port} of 127.0.0.1: Address already in use"
+        with pytest.raises(SettingsError, match=said):
+            served(replace(tiny(tmp_path), metrics=port), nothing)
