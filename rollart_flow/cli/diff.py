@@ -145,19 +145,26 @@ def _source(run: "Run") -> str:
 
 
 def _results(run: "Run", tables: "Snapshot") -> dict[str, Any]:
-    """Return the results of a run and their cost in seconds and tokens."""
+    """Return the results and the cost of a run, by the queries of its pages in the browser."""
     import polars as pl
 
-    last = pl.col("step") == pl.col("step").max()
-    totals = tables.steps.select(
-        steps=pl.col("step").max(),
-        reward_last_step=pl.col("reward_mean").filter(last).first(),
-        loss_last_step=pl.col("loss").filter(last).first(),
-        seconds=pl.col("step_s").sum(),
-        tokens_trained=pl.col("tokens").sum(),
-        staleness_max=pl.col("staleness_max").max(),
-        lag_max=pl.col("lag_max").max(),
-    ).collect()
+    from rollart_flow.views.comparison import FIGURES
+    from rollart_flow.views.overview import LATEST
+    from rollart_flow.views.view import Page, ViewReader
+
+    reader = ViewReader(tables)
+    whole = reader.read(FIGURES).frame.row(0, named=True)
+    latest = reader.read(LATEST, page=Page(rows=1)).frame
+    last = latest.row(0, named=True) if latest.height else {}
+    totals = {
+        "steps": whole["steps"],
+        "reward_last_step": last.get("reward_mean"),
+        "loss_last_step": last.get("loss"),
+        "seconds": whole["seconds"],
+        "tokens_trained": whole["tokens"],
+        "staleness_max": whole["staleness_max"],
+        "lag_max": whole["lag_max"],
+    }
     sampled = tables.trajectories.filter(pl.col("split") == "train").select(
         trajectories=pl.len(), tokens_sampled=pl.col("action_mask").list.sum().sum()
     )
@@ -167,7 +174,7 @@ def _results(run: "Run", tables: "Snapshot") -> dict[str, Any]:
     return (
         {"status": str(run.info.status)}
         | {f"{row['domain']} {row['metric']}": row["value"] for row in named}
-        | totals.row(0, named=True)
+        | totals
         | sampled.collect().row(0, named=True)
     )
 

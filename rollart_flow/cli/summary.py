@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rollart_flow.cli.environments import EnvironmentUse, environment_use
 from rollart_flow.cli.progress import PHASES
 from rollart_flow.metrics.alarms import RAISED
-from rollart_flow.types import EventKind, Split
+from rollart_flow.types import EventKind, Outcome, Reason
 
 if TYPE_CHECKING:
     import polars as pl
@@ -193,11 +193,15 @@ def _episodes(trajectories: "pl.LazyFrame") -> "pl.LazyFrame":
 
 
 def _outcomes(tables: "Snapshot") -> dict[str, int]:
+    """Count the attempts by outcome, as the overview in the browser does by outcome and reason."""
     import polars as pl
 
-    trained = _episodes(tables.trajectories).filter(pl.col("split") == Split.TRAIN)
-    counted = trained.group_by("outcome").len().sort("len", "outcome", descending=[True, False])
-    return dict(counted.collect().iter_rows())
+    from rollart_flow.views.overview import WASTE
+    from rollart_flow.views.view import Page, ViewReader
+
+    rows = ViewReader(tables).read(WASTE, page=Page(rows=len(Outcome) * (len(Reason) + 1))).frame
+    counted = rows.group_by("outcome").agg(pl.col("attempts").cast(pl.Int64).sum())
+    return dict(counted.sort("attempts", "outcome", descending=[True, False]).iter_rows())
 
 
 def _warnings(tables: "Snapshot") -> tuple[str, ...]:

@@ -35,6 +35,7 @@ LIMITS_S: Mapping[str, float] = {
     "schedules": 300.0,
     "simulation": 420.0,
     "streams": 540.0,
+    "trackers": 600.0,
     "trl": 600.0,
     "ui": 420.0,
     "weights": 480.0,
