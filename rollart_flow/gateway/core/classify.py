@@ -119,7 +119,14 @@ class _Session:
             for root in roots if parts else ():
                 if root.number > call.number and _begins_with(root, call, parts):
                     self._summaries[root.number] = call.number
-        self._summarized = {*self._summaries.values()}
+        last = {number: {*_parts(self._calls[number])} for number in self._summaries.values()}
+        self._summarized = {
+            call.number
+            for call in calls
+            if call.number not in self._extended
+            and any(n >= call.number and not p.isdisjoint(_parts(call)) for n, p in last.items())
+        }
+        """Summaries, and those before them that they repeat word by word."""
 
     def summarizes(self, call: CallTraits) -> bool:
         """Return whether a call is a compaction: by what went on from it, or what it asks for."""
@@ -163,11 +170,13 @@ def _begins_with(root: CallTraits, call: CallTraits, parts: Sequence[str]) -> bo
     """Return whether a conversation begins with the answer to a call, in place of its history.
 
     That is in its first messages, or as the first answer that it shows, if the call itself had
-    shown one before.
+    shown one before, or had none of the tools that the conversation has: then it is not the first
+    call of that conversation.
     """
     if any(part in root.begins for part in parts):
         return True
-    return call.parent is not None and any(part in root.shows for part in parts)
+    other = call.parent is not None or (root.tools and not call.tools)
+    return other and any(part in root.shows for part in parts)
 
 
 def _opens_with(opening: str, main: str) -> bool:

@@ -183,6 +183,32 @@ async def test_opencode_asks_without_tools_and_shows_the_summary_as_an_answer() 
     assert kinds_of(rig) == ["main", "main", "compaction", "main"]
 
 
+async def test_a_summary_of_quoted_history_is_known_by_the_conversation_that_shows_it() -> None:
+    rig = Rig(ScriptedEngine(ADDED, RESUME, "6", "7"))
+    await Client(rig.session.answer).turn()
+    quoted = (system("Fasse zusammen."), user("[User]: add [Assistant]: I add."))
+    asks = Client(rig.session.answer, quoted, tools=())
+    await asks.turn()
+    first = (system("Be brief."), user("Was bisher?"), asks.messages[-1], user("Weiter."))
+    later = Client(rig.session.answer, first)
+    await later.turn()
+    later.say("more")
+    await later.turn()
+    rows = await rig.trajectories()
+    assert kinds_of(rig) == ["main", "compaction", "main", "main"]
+    assert [row.reason for row in rows] == [None] * 3
+
+
+async def test_a_summary_that_a_second_one_repeats_is_one_too() -> None:
+    rig = Rig(ScriptedEngine(ADDED, RESUME, RESUME, "6"))
+    await Client(rig.session.answer).turn()
+    for said in ("Fasse zusammen.", "Noch einmal."):
+        await Client(rig.session.answer, (system(said), user("add")), tools=()).turn()
+    await Client(rig.session.answer, (system("Be brief."), user(f"<s>{RESUME}</s>"))).turn()
+    await rig.trajectories()
+    assert kinds_of(rig) == ["main", "compaction", "compaction", "main"]
+
+
 async def test_an_answer_that_a_rewritten_history_still_shows_is_no_summary() -> None:
     rig = Rig(ScriptedEngine(RESUME, "6"))
     main = Client(rig.session.answer)
