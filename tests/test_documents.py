@@ -16,6 +16,7 @@ GENERATED = (
     "checkpoints/0",
     "policy/",
     "tables/",
+    "logprobs/",
     "images/",
     "replays/",
 )

@@ -1,4 +1,4 @@
-"""What the workers of a run cost, by resource class and role (seed 004, section 9)."""
+"""The cost of the workers of a run, by resource class and role."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

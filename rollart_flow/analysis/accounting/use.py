@@ -37,7 +37,7 @@ class StepTime:
 
     @property
     def bound(self) -> str:
-        """What bounds a step: the largest share."""
+        """Name of the largest share, which bounds a step."""
         return max(self.shares, key=lambda name: self.shares[name])
 
 
@@ -45,8 +45,8 @@ def step_time(tables: "Tables") -> StepTime | None:
     """Return where the time of the steps went; None if there are none.
 
     A step waits for its batch while attempts generate or while their environments work; what each
-    takes of the wait is taken to be its part of the attempts' time (seed 004, section 9: whether
-    environments or GPUs bound a run).
+    takes of the wait is taken to be its part of the attempts' time. That tells whether
+    environments or GPUs bound a run.
     """
     named = ("step_s", "wait_s", "train_s", "suspend_s", "update_s", "resume_s", "publish_s")
     sums = tables.steps.select(pl.col(*named).sum(), n=pl.len()).collect().row(0, named=True)
