@@ -46,7 +46,7 @@ def kill_at(place: Place, driver: Shell, strikes: Path, moment: str, title: str)
     waiting.write_text(str(min(titled(title, driver.processes()))))
     waiting.rename(strikes / f"{moment}.victim")
     taken = strikes / f"{moment}.victim.taken"
-    wait_until(taken.exists, f"a process that comes to the moment {moment}", 60)
+    wait_until(taken.exists, f"a process that comes to the moment {moment}")
     target = newest(place) + BETWEEN
     wait_until(lambda: newest(place) >= target, f"step {target}", 120)
 
@@ -56,21 +56,21 @@ def newest(place: Place) -> int:
     return max((line["step"] for line in place.record.lines() if "step" in line), default=0)
 
 
-@scenario(ROW, limit_s=300)
+@scenario(ROW, limit_s=480)
 def buffer_at_five_moments(folder: Path) -> Held:
     return killed_at_each_moment(folder, "buffer")
 
 
-@scenario(ROW, limit_s=300)
+@scenario(ROW, limit_s=480)
 def coordinator_at_five_moments(folder: Path) -> Held:
     return killed_at_each_moment(folder, "coordinator")
 
 
-@scenario(ROW, limit_s=300)
+@scenario(ROW, limit_s=480)
 def train_operator_at_five_moments(folder: Path) -> Held:
     return killed_at_each_moment(folder, "train operator")
 
 
-@scenario(ROW, limit_s=300)
+@scenario(ROW, limit_s=480)
 def trainer_at_five_moments(folder: Path) -> Held:
     return killed_at_each_moment(folder, "trainer")
