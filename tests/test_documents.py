@@ -19,6 +19,7 @@ GENERATED = (
     "logprobs/",
     "images/",
     "replays/",
+    "logprobs/",
 )
 """Folders that commands make."""
 TASKS = ("environment/", "tests/", "solution/", "steps/", "/logs/")
