@@ -22,7 +22,7 @@ def set_priority(nice: int) -> None:
     A user without privileges can only lower it.
     """
     with suppress(OSError):
-        _GROUP.write_text(str(nice))
+        _GROUP.write_text(str(nice if nice >= LOWEST else 0))  # of this session among all others
     try:
         threads = [int(entry.name) for entry in _THREADS.iterdir()]
     except OSError:  # only Linux has priorities of threads
