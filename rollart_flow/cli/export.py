@@ -14,7 +14,13 @@ def export(
     run: RunName,
     to: Annotated[str, typer.Option(metavar="FOLDER", help="The new folder.")],
     version: Annotated[
-        int | None, typer.Option(min=0, help="Version to export; the newest one by default.")
+        int | None,
+        typer.Option(
+            "--version",
+            "--step",
+            min=0,
+            help="Version to export, which the step of its number made; by default the newest one.",
+        ),
     ] = None,
     lora: Annotated[
         bool, typer.Option("--lora", help="Merge the LoRA adapter that the run is evaluated with.")

@@ -11,7 +11,7 @@ from tests.cli.shell import refused, rollart
 
 def test_a_version_is_written_and_named(finished_run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "a model"
-    said = rollart("export", finished_run.uri, "--version", "2", "--to", str(folder))
+    said = rollart("export", finished_run.uri, "--step", "2", "--to", str(folder))
     assert said.code == 0
     assert said.out.startswith(f"version 2 of small is in {folder}, ")
     assert said.out.endswith(f"  vllm serve '{folder}'\n")
