@@ -45,6 +45,12 @@ class _Ahead:
         return self.reading.done() and self.reading.exception() is not None
 
 
+def _seen(reading: asyncio.Task[object]) -> None:
+    """Retrieve the error of a read, which asyncio would print if the version is never asked for."""
+    if not reading.cancelled():
+        reading.exception()
+
+
 class WeightPrefetcher:
     """A reader of versions in a thread of the event loop; one caller at a time may `take`."""
 
@@ -66,6 +72,7 @@ class WeightPrefetcher:
             before.following.end()
         following = Following()
         reading = asyncio.create_task(self._follow(version, following, before))
+        reading.add_done_callback(_seen)
         self._ahead = _Ahead(version, following, reading)
 
     async def take(self, version: int) -> tuple[Tensors, PullStats]:

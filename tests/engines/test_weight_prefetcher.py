@@ -1,6 +1,7 @@
 """Weights on their way to an engine: read ahead where possible, else when they are asked for."""
 
 import asyncio
+import gc
 import threading
 import weakref
 from collections.abc import Callable, Collection, Coroutine
@@ -15,6 +16,7 @@ from rollart_flow.engines.weight_prefetcher import WeightPrefetcher
 from rollart_flow.errors import VersionMissingError, WeightsError, WeightStoreAwayError
 from rollart_flow.retries import RetryPolicy
 from rollart_flow.weights import LocalWeightStore
+from rollart_flow.weights.following import Following
 from tests.weights.conformance import assert_is_version, tensors_of
 
 SLOW_S = 0.3
@@ -225,3 +227,26 @@ async def test_a_read_that_cannot_succeed_is_not_repeated(tmp_path: Path) -> Non
     with pytest.raises(WeightsError, match="weights of version 1 cannot be read"):
         await WeightPrefetcher(store).take(1)
     assert store.read_versions == [1]
+
+
+class AwayStore(GatedStore):
+    """A store that no version can be read of ahead."""
+
+    def follow(self, version: int, following: Following) -> dict[str, torch.Tensor]:
+        raise WeightStoreAwayError(f"weights of version {version} cannot be read")
+
+
+@in_a_loop
+async def test_a_read_ahead_that_failed_and_is_never_asked_for_prints_nothing(
+    tmp_path: Path,
+) -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    pulls = WeightPrefetcher(AwayStore(tmp_path / "weights", ()))
+    pulls.begin(1)
+    reading = {each for each in asyncio.all_tasks() if "_follow" in str(each.get_coro())}
+    assert len(reading) == 1
+    await asyncio.wait(reading)
+    del pulls, reading
+    gc.collect()
+    assert told == []
