@@ -89,7 +89,7 @@ class PrometheusSink(TrackerSink):
         self._thread.join()
 
 
-class _Collector:
+class _MetricsCollector:
     """What prometheus_client asks for each request."""
 
     def __init__(self, collect: Callable[[], Iterable[Any]]) -> None:
@@ -112,7 +112,7 @@ def start_endpoint(
     from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(collect))
+    registry.register(_MetricsCollector(collect))
     server, thread = start_http_server(port, host, registry)
     if is_loopback(host):
         server.set_app(_for_this_machine(make_wsgi_app(registry)))
