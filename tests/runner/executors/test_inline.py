@@ -17,6 +17,7 @@ from rollart_flow.replay.step import replay_step
 from rollart_flow.store import Run, RunStatus, open_run
 from rollart_flow.types import Outcome, Reason
 from tests.cli.shell import COMMAND
+from tests.runner.local import calling
 from tests.runner.shell import Shell
 from tests.runner.world import check_sound, source
 
@@ -198,16 +199,18 @@ def judge(trajectory):
     assert "finished, 3 steps" in done.stdout
 
 
+@pytest.mark.usefixtures("shared_ray")
 def test_a_run_that_one_executor_began_is_resumed_by_the_other(tmp_path: Path) -> None:
+    def interrupt(step: int) -> None:
+        raise KeyboardInterrupt
+
     file = tmp_path / "coins.py"
     file.write_text(source(tmp_path, steps=24, every=24))
     with Shell("run", str(file), "--name", "a", "--executor", "inline", store=tmp_path) as shell:
         shell.wait_for("step 1/")
         shell.kill()
-    with Shell("resume", "a", store=tmp_path) as shell:  # on Ray
-        shell.wait_for("step ")
-        shell.interrupt()
-        shell.wait_for("rollart resume")
+    with pytest.raises(KeyboardInterrupt):
+        runner.resume(str(tmp_path / "a"), executor="ray", on_progress=calling(interrupt))
     assert open_run(tmp_path / "a").info.status is RunStatus.INTERRUPTED
     result = runner.resume(open_run(tmp_path / "a").uri, executor="inline")
     assert result.status is RunStatus.FINISHED
