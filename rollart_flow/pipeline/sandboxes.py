@@ -70,7 +70,7 @@ class SandboxSettings:
                 has agents alone, or a setting of pools is set where no boxes come from pools.
         """
         if agents and self.sandbox is not None:
-            self._check_agents(self.sandbox, agents)
+            self._check_agents_fit(self.sandbox, agents)
         for name in self.sandbox_affinity:
             if name in agents and name not in pooled:
                 raise SettingsError(
@@ -88,7 +88,7 @@ class SandboxSettings:
                 )
 
     @staticmethod
-    def _check_agents(sandbox: str, agents: Collection[str]) -> None:
+    def _check_agents_fit(sandbox: str, agents: Collection[str]) -> None:
         from rollart_flow.sandbox.registry import SANDBOXES  # loads asyncio
 
         if not SANDBOXES.load(sandbox).shows_host_files:

@@ -11,10 +11,10 @@ from rollart_flow.store.layout import run_names
 from rollart_flow.ui.live_run import LiveRun
 
 _OPEN = 64
+"""Runs whose tables stay open."""
 _NO_NAME = re.compile(r"^\.|[/\\\0]")
 _LONGEST_NAME = 255
 """Longest name of a folder [bytes]."""
-"""Runs whose tables stay open."""
 
 
 class RunCatalog:
