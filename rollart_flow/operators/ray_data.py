@@ -14,7 +14,7 @@ holds; packed, a block of many rows passes whole.
 
 import inspect
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -26,7 +26,7 @@ from ray.data import ActorPoolStrategy, DataContext, Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
 from rollart_flow.operators.sources import NextBlock
-from rollart_flow.resources.nodes import beside_driver
+from rollart_flow.resources.nodes import ANYWHERE, beside_driver, on_nodes
 from rollart_flow.rows import from_ipc, to_ipc
 
 _READ_AHEAD = "_max_num_blocks_in_streaming_gen_buffer"
@@ -147,6 +147,7 @@ def map_blocks(
     concurrency: int,
     workers: int = 1,
     here: bool = False,
+    nodes: Collection[str] = (),
 ) -> "ray.data.Dataset":
     """Apply an operator to each block, as one actor task per block.
 
@@ -159,6 +160,8 @@ def map_blocks(
         concurrency: blocks in one actor at a time; more than one needs an async operator.
         workers: number of actors.
         here: place the actors on the driver's node, for operators that a run has one of.
+        nodes: ids of the nodes to place the actors on, which any other replaces once they are gone;
+            empty: any node.
     """
     mapped: ray.data.Dataset = dataset.map_batches(
         _packing(operator, arguments),
@@ -170,7 +173,8 @@ def map_blocks(
             max_concurrent_calls_per_actor=concurrency,
             max_tasks_in_flight_per_actor=concurrency,
         ),
-        label_selector=beside_driver() if here else None,
+        label_selector=beside_driver() if here else on_nodes(nodes),
+        fallback_strategy=ANYWHERE if nodes else None,
     )
     return mapped
 

@@ -174,6 +174,8 @@ def _wants(node: Node) -> tuple[Wanted, ...]:
     if not isinstance(node, Rollout):
         return ()
     wants = [Wanted(name, node.resource_class(name), CPU) for name in node.up.domain_names]
+    if node.worker_affinity[0] != CPU:
+        wants.append(Wanted("environments and rewards", node.worker_affinity[0], CPU))
     boxed = [domain.name for domain in node.pooled(node.up.domains)]
     wants += [Wanted(f"boxes of {name}", node.sandboxes.sandbox_class(name), CPU) for name in boxed]
     return tuple(wants)

@@ -1,5 +1,6 @@
 """The nodes of the producing side of a pipeline: tasks, rollout, reward."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
     _Boxes = SandboxSettings  # as for `GeneratingNode`
 else:
     _Boxes = object
+
+
+_CPU = "CPU"
+
+
+def _read_classes(text: str) -> tuple[str, ...]:
+    """Return resource classes from a JSON list of their names, or the name of one."""
+    try:
+        return tuple(json.loads(text)) if text.startswith("[") else (text,)
+    except ValueError:
+        return (text,)  # which is no name
 
 
 class Trajectories(Node):
@@ -146,7 +158,13 @@ class Rollout(GeneratingNode, Trajectories, _Boxes):
     max_replacements: Converted[NotNegative | None, int] = setting(default=None)
     """Failed attempts per group that are replaced; None: `group_size`."""
     workers: Count = 1
-    """Processes that drive environments."""
+    """Processes that drive environments and score what they finish."""
+    worker_affinity: Converted[str | Sequence[str], tuple[str, ...]] = setting(
+        default=_CPU, read=_read_classes
+    )
+    """Resource class of these processes. If several are given, the first is used, and the others
+    replace it when it is full or missing. CPU stands for any node. Environments that work in boxes
+    and rewards that are called remotely leave only the calls to these processes."""
     max_concurrent: Count | None = None
     """Attempts in flight in one worker; None: as many as are admitted."""
     engine_workers: Count = 1
@@ -178,6 +196,10 @@ class Rollout(GeneratingNode, Trajectories, _Boxes):
         if self.given.get("max_replacements") is None:
             self._hold("max_replacements", self.up.group_size)
         self.stand_ins()
+        classes = fitted("worker_affinity", tuple[Name, ...], self.worker_affinity)
+        if not classes:
+            raise SettingsError("worker_affinity is empty; give a resource class, such as CPU")
+        self._hold("worker_affinity", classes)
         boxes = self.sandbox_affinity.keys() - {"default"}
         check_domains(boxes, self.up.domain_names, "sandbox_affinity")
         self._check_by_domain(self.up.domains)

@@ -9,7 +9,6 @@ if it dies again, it is lost.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast
 
 from rollart_flow.errors import RollartError, RunFailedError, SettingsError
@@ -134,22 +133,7 @@ class TypedCluster(Generic[W]):
     def bindings(self) -> list[dict[str, Any]]:
         """Return the rows of `bindings`: requested class, granted class and node of each worker."""
         placed = zip((w.placement for w in self.workers), self.wait_until_ready(), strict=True)
-        return [
-            {
-                "worker": placement.worker,
-                "role": placement.role,
-                "domain": request.domain,
-                "requested": request.resource,
-                "granted": placement.granted,
-                "fallback": request.resource != placement.granted,
-                "node": node,
-                "cpus": placement.cpus,
-                "gpus": placement.gpus,
-                "bound_at": datetime.now(UTC),
-            }
-            for placement, node in placed
-            for request in placement.requests
-        ]
+        return [row for placement, node in placed for row in placement.bindings(node)]
 
     def shutdown(self) -> None:
         """Kill every worker and release the resources that are reserved for them."""

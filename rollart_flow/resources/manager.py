@@ -23,6 +23,10 @@ _SHARED = (Kind.LOCAL, Kind.CPU)
 """Kinds whose units are counted again under the name of a class, or are no accelerators."""
 
 
+ANY_NODE = "any"
+"""Node of a worker for which no resources are reserved."""
+
+
 class ResourceManager:
     """Grants workers their resource classes.
 
@@ -244,6 +248,16 @@ def still_reserved(placements: Sequence[Placement]) -> bool:
 
     tables = [ray.util.placement_group_table(group) for group in _groups(placements)]
     return all(table["state"] == "CREATED" for table in tables)
+
+
+def node_of(placement: Placement) -> str:
+    """Return the id of the node on which a worker's resources are reserved, or "any"."""
+    if placement.group is None:
+        return ANY_NODE
+    import ray
+
+    nodes = ray.util.placement_group_table(placement.group)["bundles_to_node_id"]
+    return str(nodes[placement.bundle])
 
 
 def _groups(placements: Sequence[Placement]) -> list[Any]:

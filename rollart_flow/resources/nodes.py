@@ -4,11 +4,23 @@ import os
 import platform
 import sys
 import warnings
+from collections.abc import Collection
 from typing import NoReturn
 
 from rollart_flow.errors import EngineError
 
 LOOPBACK = "127.0.0.1"
+
+
+_NODE = "ray.io/node-id"
+"""Ray's label of a node's id."""
+ANYWHERE = [{"label_selector": {_NODE: "!in(none)"}}]
+"""Ray's fallback strategy of processes whose nodes are gone: they may be on any other."""
+
+
+def on_nodes(nodes: Collection[str]) -> dict[str, str] | None:
+    """Return the label selector of some nodes, by their ids; None if there are none."""
+    return {_NODE: f"in({', '.join(sorted(nodes))})"} if nodes else None
 
 
 def beside_driver() -> dict[str, str]:
@@ -18,7 +30,7 @@ def beside_driver() -> dict[str, str]:
     """
     import ray
 
-    return {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+    return {_NODE: ray.get_runtime_context().get_node_id()}
 
 
 def node_id() -> str:

@@ -1,6 +1,7 @@
 """Placements: the resources that a worker was granted, and the requests that it serves."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 
@@ -45,3 +46,21 @@ class Placement:
     def stands_for(self) -> frozenset[str]:
         """Classes whose requests the worker serves: its own, and those that it replaces."""
         return frozenset((self.granted, *(request.resource for request in self.requests)))
+
+    def bindings(self, node: str) -> list[dict[str, Any]]:
+        """Return the rows of `bindings` of the worker, which runs on a node."""
+        return [
+            {
+                "worker": self.worker,
+                "role": self.role,
+                "domain": request.domain,
+                "requested": request.resource,
+                "granted": self.granted,
+                "fallback": request.resource != self.granted,
+                "node": node,
+                "cpus": self.cpus,
+                "gpus": self.gpus,
+                "bound_at": datetime.now(UTC),
+            }
+            for request in self.requests
+        ]

@@ -12,10 +12,19 @@ from rollart_flow.types import Event, EventKind
 
 
 def record_bindings(
-    buffer: Remote[BufferActor], clusters: Sequence[TypedCluster[Worker] | None]
+    buffer: Remote[BufferActor],
+    clusters: Sequence[TypedCluster[Worker] | None],
+    others: Sequence[dict[str, Any]] = (),
 ) -> list[Event]:
-    """Commit the placement of all workers once they are ready; return the events of fallbacks."""
+    """Commit the placement of all workers once they are ready; return the events of fallbacks.
+
+    Args:
+        buffer: buffer of the run.
+        clusters: workers, whose placement is that of their processes.
+        others: rows of `bindings` of workers that are in no cluster.
+    """
     bindings = [row for cluster in clusters if cluster is not None for row in cluster.bindings()]
+    bindings += others
     fallbacks = _fallbacks(bindings)
     rows = {
         "bindings": to_ipc(to_table("bindings", bindings)),

@@ -71,6 +71,7 @@ class Dataflow:
             (self._rollout_context(), self._reward(rollout.workers), rollout.max_concurrent),
             workers=rollout.workers,
             in_flight=self._attempts_in_flight(),
+            nodes=self._processes.rollout_nodes,
         )
         source = StreamSource(part, lambda: coordinator.call.admits(), abandon)
         with TemporaryDirectory(prefix="rollart-") as notes:

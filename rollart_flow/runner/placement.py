@@ -21,6 +21,7 @@ from rollart_flow.resources import (
     Request,
     ResourceManager,
 )
+from rollart_flow.runner.rollout_workers import place_rollout
 from rollart_flow.runner.sandboxes import place_sandboxes
 from rollart_flow.trainers.registry import trainer_capabilities
 from rollart_flow.trainers.worker import TrainWorker
@@ -40,6 +41,8 @@ class Placed:
     """Evaluators; empty if the run has no evaluation."""
     sandboxes: list[Placement]
     """Workers that make boxes; empty if no domain opens boxes."""
+    rollout: list[Placement]
+    """Workers that drive environments; empty if they may be on any node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,20 +221,20 @@ def place_workers(pipeline: Pipeline, manager: ResourceManager) -> Placed:
         engines = [*place_engines(pipeline, manager), *place_prefill(pipeline, manager)]
         training = place_trainer(pipeline, manager)
     evaluation = [] if pipeline.evaluate is None else [Placement(_EVALUATOR, "evaluation", CPU)]
-    sandboxes = place_sandboxes(pipeline, manager)
+    sandboxes, rollout = place_sandboxes(pipeline, manager), place_rollout(pipeline, manager)
     try:
         if pipeline.policy.device == "cuda":
             engines, training = _on_gpus(pipeline, manager, engines, training)
         if turns:
             engines, training = place_in_turns(pipeline, training)
     except RunFailedError:
-        manager.release([*engines, *training, *sandboxes])
+        manager.release([*engines, *training, *sandboxes, *rollout])
         raise
     follows = engine_capabilities(pipeline.policy).follows_policy_device
     if pipeline.policy.device == "cuda" and follows:
         evaluation = [_beside(engines[0], placement) for placement in evaluation]
     engines = [*engines, *place_sliding(pipeline, training)]
-    return Placed(engines, training, evaluation, sandboxes)
+    return Placed(engines, training, evaluation, sandboxes, rollout)
 
 
 def _on_gpus(
@@ -271,10 +274,10 @@ def preview(pipeline: Pipeline) -> list[Grant]:
     """
     manager = ResourceManager()
     placed = place_workers(pipeline, manager)
-    workers = [*placed.engines, *placed.training, *placed.sandboxes]
+    workers = [*placed.engines, *placed.training, *placed.sandboxes, *placed.rollout]
     placements = sorted(workers, key=lambda p: p.shares)
     own = [p for p in placed.engines if not (p.shares or p.in_turns)]
-    manager.release([*own, *placed.training, *placed.sandboxes])
+    manager.release([*own, *placed.training, *placed.sandboxes, *placed.rollout])
     counts: dict[tuple[str, str, str, str], int] = {}
     for placement in placements:
         for request in placement.requests:

@@ -21,9 +21,11 @@ from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources import Placement, Remote, TypedCluster
 from rollart_flow.resources.blocking import report_for
 from rollart_flow.resources.local import wait
+from rollart_flow.resources.manager import free_gangs
 from rollart_flow.runner.bindings import record_bindings
 from rollart_flow.runner.executors import Executor
 from rollart_flow.runner.placement import Placed, place_workers
+from rollart_flow.runner.rollout_workers import rollout_bindings, rollout_nodes
 from rollart_flow.runner.sandboxes import end_sandboxes, start_sandboxes
 from rollart_flow.runner.settings import (
     buffer_settings,
@@ -60,6 +62,8 @@ class RunProcesses:
     evaluators: TypedCluster[EngineWorker] | None
     sandboxes: TypedCluster[SandboxWorker] | None
     """Pools of boxes; None if no domain opens boxes."""
+    rollout: tuple[Placement, ...]
+    """Places of the workers that drive environments; empty if they may be on any node."""
     recovered: RecoveredRun
     affinity: dict[str, str] | Literal["auto"]
     """Resource class by domain, or "auto" if profilers determine it."""
@@ -96,6 +100,11 @@ class RunProcesses:
         remove_checkpoints_after(self.checkpoints, version, term)
         if term != FIRST:
             self.trainers.call.publish_missing()
+
+    @property
+    def rollout_nodes(self) -> frozenset[str]:
+        """Nodes of the workers that drive environments; empty if they may be on any node."""
+        return rollout_nodes(self.rollout)
 
     @property
     def folder_term(self) -> FolderTerm:
@@ -135,6 +144,7 @@ class RunProcesses:
         for cluster in (self.sandboxes, self.engines, self.trainers, self.evaluators):
             if cluster is not None:
                 cluster.shutdown()
+        free_gangs(self.rollout)
         self.coordinator.kill()
         self.buffer.kill()
         for writer in self.writers:
@@ -171,6 +181,7 @@ def start_processes(
             started.callback(writer.kill)
         recovering = buffer.call.start.start()
         placed = place_workers(pipeline, executor.resources())
+        started.callback(free_gangs, placed.rollout)
         trainers, engines, evaluators = _start_clusters(
             executor, pipeline, uri, weights, placed, started
         )
@@ -185,7 +196,11 @@ def start_processes(
         recovered = wait(recovering, "BufferActor.start")
         if not in_turns(trainers):
             gather_trainers(trainers, uri)
-        fallbacks = record_bindings(buffer, [engines, trainers, evaluators, sandboxes])
+        fallbacks = record_bindings(
+            buffer,
+            [engines, trainers, evaluators, sandboxes],
+            rollout_bindings(placed.rollout),
+        )
         if in_turns(trainers):  # a resumed trainer may recompute steps before the engines serve
             engines.call.release()
         started.pop_all()
@@ -198,6 +213,7 @@ def start_processes(
         trainers=trainers,
         evaluators=evaluators,
         sandboxes=sandboxes,
+        rollout=tuple(placed.rollout),
         recovered=recovered,
         affinity=_affinity(pipeline, engines),
         fallbacks=tuple((event.subject, str(event.detail["granted"])) for event in fallbacks),

@@ -133,6 +133,7 @@ class RayExecutor(Executor):
                     *stage.arguments,
                     concurrency=math.ceil(stage.in_flight / stage.workers),
                     workers=stage.workers,
+                    nodes=stage.nodes,
                 )
             return (block.num_rows for block in drain(blocks))
 
