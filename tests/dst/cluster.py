@@ -29,8 +29,6 @@ from tests.dst.world import World
 
 _SOURCES = 2
 _HEALTH = HealthLimits(answer_s=8.0, start_s=20.0)
-_LIFE_S = 400.0
-"""Virtual seconds after which a run that has not ended makes no progress."""
 
 
 def simulate(plan: Plan, world: World | None = None) -> World:
@@ -59,7 +57,7 @@ async def _live(world: World, killed_after_s: float | None) -> bool:
     violated = world.monitor.begin_life()
     cluster = Cluster(world)
     ending = cluster.tasks.start(cluster.run(), "run")
-    limit_s = _LIFE_S if killed_after_s is None else killed_after_s
+    limit_s = world.plan.life_s if killed_after_s is None else killed_after_s
     ends = (ending, violated, cluster.tasks.failed)
     await asyncio.wait(ends, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
     error = world.monitor.error or cluster.tasks.error

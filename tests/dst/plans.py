@@ -132,6 +132,15 @@ class Plan:
         return self.groups * self.group_size
 
     @property
+    def life_s(self) -> float:
+        """Virtual seconds after which a run that has not ended makes no progress.
+
+        A group without replacements is abandoned with its first failure, so that faults may leave
+        few of them whole.
+        """
+        return _LONG_LIFE_S if self.max_attempts == self.group_size else _LIFE_S
+
+    @property
     def settings(self) -> RolloutSettings:
         """Settings of the scheduler."""
         return RolloutSettings(
@@ -163,6 +172,8 @@ class Plan:
             + (", ".join(shown) or "calm")
         )
 
+
+_LIFE_S, _LONG_LIFE_S = 400.0, 3200.0
 
 _SEVERE = {
     "environment_hangs": 0.03, "engine_hangs": 0.01, "reward_hangs": 0.04,
