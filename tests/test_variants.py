@@ -42,6 +42,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 """Names of the variants of each family, by its folder."""
 
 OTHER_MEANINGS = {
+    ("cli/completion.py", "bash"): "name of a shell",
     ("rewards/math/atoms.py", "pi"): "the number",
     ("store/s3/access.py", "http"): "scheme of the endpoint of an object store",
     ("rewards/completions.py", "http"): "scheme of the address of a judge",

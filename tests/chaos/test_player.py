@@ -47,24 +47,27 @@ def played_as(play: Play, limit_s: float = 60) -> tuple[Row, str]:
     return played(Scenario(name, "row", quick=False, limit_s=limit_s, waits=False, play=play))
 
 
-def left() -> list[int]:
+def sleeping() -> set[int]:
+    """Processes that a scenario has left, of this test or of one that was killed."""
     found = psutil.process_iter(["cmdline"])
-    return [process.pid for process in found if process.info["cmdline"] == ["sleep", ARGUMENT]]
+    return {process.pid for process in found if process.info["cmdline"] == ["sleep", ARGUMENT]}
 
 
 def test_what_a_scenario_leaves_is_ended() -> None:
+    before = sleeping()
     row, _ = played_as(leaving)
     assert (row.failed, row.held and row.held["acknowledged"]) == (None, 1)
-    assert not left()
+    assert not sleeping() - before
 
 
 def test_a_scenario_that_does_not_end_fails_after_its_limit_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(player, "END_S", 0.2)
+    before = sleeping()
     row, output = played_as(hanging, limit_s=1)
     assert row.failed == "not finished after 1 s"
-    assert not left()
+    assert not sleeping() - before
     assert not any(Path(folder).exists() for folder in output.splitlines())
 
 

@@ -113,7 +113,7 @@ def test_each_test_has_its_result_its_time_and_its_message() -> None:
         (PATCH_CODE, "the code of a function was replaced"),
         (PATCH_UNITTEST, "TestCase.assertEqual was replaced"),
         (PLUGIN, "a plugin for pytest_runtest_makereport was replaced"),
-        (FORGED, "1 lines of results without a signature"),
+        (FORGED, "1 line of results without a signature"),
     ],
 )
 def test_code_that_patches_the_runner_or_writes_results_is_found(code: str, sign: str) -> None:
