@@ -11,6 +11,7 @@ from rollart_flow.analysis.accounting.fates import (
     TRAINED,
     WITHHELD,
     fates_by_domain,
+    seconds_between,
     slow_represented,
 )
 from rollart_flow.analysis.accounting.transfers import transfers
@@ -111,7 +112,7 @@ def _rate(rows: pl.DataFrame, seconds: float) -> float:
 
 def _until(tables: "Tables", moment: str) -> tuple[float, float] | None:
     """Return the median and the 99th percentile of the time from attempts' ends to a moment."""
-    took = (pl.col(moment) - pl.col("finished_at")).dt.total_microseconds() / 1e6
+    took = seconds_between("finished_at", moment)
     known = tables.trajectories.filter(pl.col("scored_at").is_not_null())
     median, late = known.select(median=took.median(), late=took.quantile(0.99)).collect().row(0)
     return None if median is None or late is None else (float(median), float(late))

@@ -56,10 +56,10 @@ def fates(tables: "Tables") -> pl.LazyFrame:
         sampled=_SAMPLED,
         seen=pl.col("token_versions").list.len().cast(pl.Int64) - _SAMPLED
         - pl.col("shared_tokens").fill_null(0),
-        seconds=_of_first(_seconds("created_at", "finished_at")),
+        seconds=_of_first(seconds_between("created_at", "finished_at").fill_null(0.0)),
         generate_s=_summed("generate_s"),
         environment_s=_summed("step_s") + _of_first(pl.col("reset_s")),
-        score_s=_of_first(_seconds("finished_at", "scored_at")),
+        score_s=_of_first(seconds_between("finished_at", "scored_at").fill_null(0.0)),
     )  # fmt: skip
 
 
@@ -135,8 +135,9 @@ def _of_first(value: pl.Expr) -> pl.Expr:
     return pl.when(_FIRST).then(value).otherwise(0.0)
 
 
-def _seconds(begin: str, end: str) -> pl.Expr:
-    return (pl.col(end) - pl.col(begin)).dt.total_microseconds().fill_null(0) / 1e6
+def seconds_between(begin: str, end: str) -> pl.Expr:
+    """Return the seconds between two moments; moments of two clocks that differ a little give 0."""
+    return (pl.col(end) - pl.col(begin)).dt.total_microseconds().clip(lower_bound=0) / 1e6
 
 
 def _summed(field: str) -> pl.Expr:

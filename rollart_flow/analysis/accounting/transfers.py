@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from rollart_flow.analysis.accounting.fates import seconds_between
 from rollart_flow.types import Split
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _reward(tables: "Tables") -> pl.LazyFrame:
         (pl.col("split") == Split.TRAIN) & pl.col("scored_at").is_not_null()
     )
     tokens = pl.col("token_ids").list.len().cast(pl.Float64) * _TOKEN_BYTES
-    took = (pl.col("scored_at") - pl.col("finished_at")).dt.total_microseconds() / 1e6
+    took = seconds_between("finished_at", "scored_at")
     attempts = scored.group_by("episode_id").agg(
         bytes=(tokens + _text_bytes().list.sum()).sum(), seconds=took.max()
     )

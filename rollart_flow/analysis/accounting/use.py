@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from rollart_flow.analysis.accounting.fates import seconds_between
 from rollart_flow.types import Split
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def stage_use(tables: "Tables") -> pl.LazyFrame:
     their turn, and of attempts that are scored).
     """
     active = active_seconds(tables) or 1.0
-    scored = (pl.col("scored_at") - pl.col("finished_at")).dt.total_microseconds() / 1e6
+    scored = seconds_between("finished_at", "scored_at")
     attempts = tables.trajectories.select(
         generation=_field("generate_s").list.sum().sum(),
         environments=_field("step_s").list.sum().sum() + pl.col("reset_s").filter(_FIRST).sum(),

@@ -68,6 +68,19 @@ def test_attempts_tokens_and_seconds_of_a_known_run(tmp_path: Path) -> None:
     assert list(shares) == pytest.approx([1.0] * len(DOMAINS))
 
 
+def test_a_score_by_a_clock_that_is_a_little_behind_takes_no_negative_time(tmp_path: Path) -> None:
+    at = BEGAN + timedelta(seconds=2)
+    scored = trajectory(
+        "g", 0, reward=1.0, created_at=BEGAN, finished_at=at,
+        scored_at=at - timedelta(milliseconds=1),
+    )  # fmt: skip
+    writer = new_writer(tmp_path)
+    writer.commit("trajectories", trajectories_table([scored]))
+    writer.close(RunStatus.FINISHED)
+    row = fates(open_run(str(tmp_path / "a")).snapshot()).collect().row(0, named=True)
+    assert (row["score_s"], row["seconds"]) == (0.0, 2.0)
+
+
 def biased(folder: Path, trained: set[int]) -> Run:
     """A run of eight groups of one attempt each, the later the slower."""
     members = [
