@@ -91,15 +91,17 @@ def environment_use(tables: "Snapshot") -> EnvironmentUse | None:
     """Return how a run used its environments; None if it has generated nothing."""
     import polars as pl
 
-    first = pl.col("branch").fill_null(0) == 0
+    from rollart_flow.analysis.accounting.columns import FIRST, summed
+    from rollart_flow.analysis.accounting.use import ENVIRONMENTS, step_time
+
     attempts = tables.trajectories.filter(pl.col("split") == Split.TRAIN)
-    inner = {name: _summed("turns", name) for name in ("step_s", "generate_s")}
+    inner = {name: summed(name) for name in ("step_s", "generate_s")}
     times = attempts.select(
         *(value.sum().alias(name) for name, value in inner.items()),
         pl.col("turns").list.len().sum().alias("turns"),
-        pl.col("reset_s").filter(first).sum(),
+        pl.col("reset_s").filter(FIRST).sum(),
         (pl.col("finished_at") - pl.col("created_at"))
-        .filter(first)
+        .filter(FIRST)
         .dt.total_microseconds()
         .sum()
         .alias("attempts_us"),
@@ -111,18 +113,18 @@ def environment_use(tables: "Snapshot") -> EnvironmentUse | None:
     generate_s, environment_s = row["generate_s"] or 0.0, row["step_s"] + row["reset_s"]
     if not row["turns"] or not generate_s or not row["span_us"]:
         return None
-    steps = tables.steps.select(pl.col("wait_s").sum(), pl.col("step_s").sum()).collect()
-    wait_s, step_s = (float(value or 0.0) for value in steps.row(0))
+    time = step_time(tables)
+    waited = 0.0 if time is None else time.shares[ENVIRONMENTS]
     boxes = tables.sandboxes.collect()
     trained = attempts.select("trajectory_id").collect()["trajectory_id"]
     of_attempts = boxes.filter(pl.col("trajectory_id").is_in(trained.implode()))
-    share = wait_s / step_s / (environment_s + generate_s) if step_s else 0.0
+    for_boxes = float(of_attempts["wait_s"].sum() or 0.0)
     return EnvironmentUse(
         environment_s=environment_s / row["turns"],
         generate_s=generate_s / row["turns"],
         in_flight=row["attempts_us"] / row["span_us"],
-        waited=share * environment_s,
-        waited_for_boxes=share * float(of_attempts["wait_s"].sum() or 0.0),
+        waited=waited,
+        waited_for_boxes=waited * for_boxes / environment_s if environment_s else 0.0,
         pools=tuple(_pool_use(str(key[0]), rows) for key, rows in boxes.sort("pool").group_by(
             "pool", maintain_order=True)),
     )  # fmt: skip
@@ -130,13 +132,6 @@ def environment_use(tables: "Snapshot") -> EnvironmentUse | None:
 
 def _brief(seconds: float) -> str:
     return f"{seconds * 1e3:.0f}ms" if seconds < 1 else duration(seconds)
-
-
-def _summed(column: str, field: str) -> "pl.Expr":
-    """Sum of a field over a list of structs."""
-    import polars as pl
-
-    return pl.col(column).list.eval(pl.element().struct.field(field)).list.sum()
 
 
 def _pool_use(pool: str, boxes: "pl.DataFrame") -> PoolUse:

@@ -90,7 +90,7 @@ class PrometheusSink(TrackerSink):
 
 
 class _MetricsCollector:
-    """What prometheus_client asks for each request."""
+    """The collector that prometheus_client asks for metrics at each request."""
 
     def __init__(self, collect: Callable[[], Iterable[Any]]) -> None:
         self.collect = collect

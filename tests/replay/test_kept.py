@@ -108,7 +108,8 @@ def test_a_run_that_keeps_its_logprobs_has_the_ratios_that_a_replay_finds(
     name = lag["trajectory_id"].item()
     own = tokens(run, name)
     assert own["trained_logprob"].count() == own["trained"].sum() > 0
-    assert own["ratio"].drop_nulls().max() != 1.0
+    log_ratio = (own["trained_logprob"] - own["logprob"]).drop_nulls()
+    assert own["ratio"].drop_nulls().to_list() == pytest.approx(log_ratio.exp().to_list())
     keep_logprobs(run.uri, name)
     Path(step_logprobs_uri(run.uri, 3)).unlink()
     again = tokens(run, name)

@@ -112,8 +112,8 @@ def test_a_tracker_that_was_killed_between_two_steps_has_every_figure_once(
     found = track(tmp_path, tracker, killed_at=3)
     assert os.WTERMSIG(found["killed"]) == signal.SIGKILL
     assert found["done"] == [{"tracker": tracker, "records": 7, "error": None}]
-    written = {
-        name: [(step, value) for step, value in values]
+    written = {  # by step: files of one second are read in the order of their processes
+        name: sorted((step, value) for step, value in values)
         for name, values in found["read"].items()
         if name not in NUMBERS_OF_THEIR_OWN
     }

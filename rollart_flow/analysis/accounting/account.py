@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from rollart_flow.analysis.accounting.columns import seconds_between
 from rollart_flow.analysis.accounting.costs import costs
 from rollart_flow.analysis.accounting.fates import (
     TRAINED,
     WITHHELD,
     fates_by_domain,
-    seconds_between,
     slow_represented,
 )
 from rollart_flow.analysis.accounting.transfers import transfers
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Accounting:
-    """What a run spent, on what, and what came of it.
+    """The figures of what a run spent, on what, and what came of it.
 
     The frames have the columns that the functions of this package say.
     """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from rollart_flow.analysis.accounting.columns import FIRST, seconds_between, summed
 from rollart_flow.analysis.delivery import EVALUATION, UNSCORED
 from rollart_flow.types import TRAINABLE, EventKind, Outcome, Reason, Split
 
@@ -52,13 +53,13 @@ def fates(tables: "Tables") -> pl.LazyFrame:
         "trajectory_id", "episode_id", "group_id", "domain",
         fate=_fate(),
         reason=pl.when(pl.col("batched").is_null()).then(pl.coalesce("left", "reason")),
-        first=_FIRST,
+        first=FIRST,
         sampled=_SAMPLED,
         seen=pl.col("token_versions").list.len().cast(pl.Int64) - _SAMPLED
         - pl.col("shared_tokens").fill_null(0),
         seconds=_of_first(seconds_between("created_at", "finished_at").fill_null(0.0)),
-        generate_s=_summed("generate_s"),
-        environment_s=_summed("step_s") + _of_first(pl.col("reset_s")),
+        generate_s=summed("generate_s"),
+        environment_s=summed("step_s") + _of_first(pl.col("reset_s")),
         score_s=_of_first(seconds_between("finished_at", "scored_at").fill_null(0.0)),
     )  # fmt: skip
 
@@ -68,7 +69,7 @@ def fates_by_domain(tables: "Tables") -> pl.LazyFrame:
 
     Columns: domain, fate, attempts, rows, sampled, seen (tokens), share (of the domain's sampled
     tokens of training), seconds, generate_s, environment_s, score_s. A withheld row counts as no
-    attempt. The last row of `all` domains is left to the reader: every column but share adds up.
+    attempt. Every column but share adds up over domains and fates.
     """
     counted = fates(tables).group_by("domain", "fate").agg(
         attempts=(pl.col("first") & (pl.col("fate") != WITHHELD)).sum().cast(pl.Int64),
@@ -106,7 +107,6 @@ def slow_represented(tables: "Tables") -> float | None:
     return trained / share
 
 
-_FIRST = pl.col("branch").fill_null(0) == 0
 _VERSIONS = pl.col("token_versions")
 _SAMPLED = (_VERSIONS.list.len() - _VERSIONS.list.count_matches(-1)).cast(pl.Int64)
 
@@ -132,13 +132,4 @@ def _fate() -> pl.Expr:
 
 
 def _of_first(value: pl.Expr) -> pl.Expr:
-    return pl.when(_FIRST).then(value).otherwise(0.0)
-
-
-def seconds_between(begin: str, end: str) -> pl.Expr:
-    """Return the seconds between two moments; moments of two clocks that differ a little give 0."""
-    return (pl.col(end) - pl.col(begin)).dt.total_microseconds().clip(lower_bound=0) / 1e6
-
-
-def _summed(field: str) -> pl.Expr:
-    return pl.col("turns").list.eval(pl.element().struct.field(field)).list.sum()
+    return pl.when(FIRST).then(value).otherwise(0.0)

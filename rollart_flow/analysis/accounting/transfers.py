@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rollart_flow.analysis.accounting.fates import seconds_between
+from rollart_flow.analysis.accounting.columns import seconds_between, summed
 from rollart_flow.types import Split
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _environment(tables: "Tables") -> pl.LazyFrame:
         turns=turns.list.len().sum().cast(pl.Int64),
         bytes=_text_bytes().list.sum().sum(),
         largest=_text_bytes().list.max().max(),
-        inner_s=_summed("generate_s").sum() + _summed("step_s").sum() + pl.col("reset_s").max(),
+        inner_s=summed("generate_s").sum() + summed("step_s").sum() + pl.col("reset_s").max(),
         whole_s=(pl.col("finished_at").max() - pl.col("created_at").min())
         .dt.total_microseconds() / 1e6,
     )  # fmt: skip
@@ -109,7 +109,3 @@ def _text_bytes() -> pl.Expr:
     field = pl.element().struct.field
     said = field("observation").str.len_bytes() + field("action").str.len_bytes()
     return pl.col("turns").list.eval(said.cast(pl.Float64))
-
-
-def _summed(field: str) -> pl.Expr:
-    return pl.col("turns").list.eval(pl.element().struct.field(field)).list.sum()

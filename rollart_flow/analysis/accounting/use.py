@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rollart_flow.analysis.accounting.fates import seconds_between
+from rollart_flow.analysis.accounting.columns import (
+    FIRST,
+    of_turns,
+    seconds_between,
+    summed,
+)
 from rollart_flow.types import Split
 
 if TYPE_CHECKING:
@@ -55,8 +60,8 @@ def step_time(tables: "Tables") -> StepTime | None:
         return None
     whole = float(sums["step_s"])
     attempts = tables.trajectories.filter(pl.col("split") == Split.TRAIN).select(
-        _field("generate_s").list.sum().sum(),
-        environment_s=_field("step_s").list.sum().sum() + pl.col("reset_s").filter(_FIRST).sum(),
+        summed("generate_s").sum(),
+        environment_s=summed("step_s").sum() + pl.col("reset_s").filter(FIRST).sum(),
     ).collect().row(0, named=True)  # fmt: skip
     generate_s, environment_s = (float(value or 0.0) for value in attempts.values())
     acted = generate_s + environment_s
@@ -109,9 +114,9 @@ def stage_use(tables: "Tables") -> pl.LazyFrame:
     active = active_seconds(tables) or 1.0
     scored = seconds_between("finished_at", "scored_at")
     attempts = tables.trajectories.select(
-        generation=_field("generate_s").list.sum().sum(),
-        environments=_field("step_s").list.sum().sum() + pl.col("reset_s").filter(_FIRST).sum(),
-        reward=scored.filter(_FIRST).sum(),
+        generation=summed("generate_s").sum(),
+        environments=summed("step_s").sum() + pl.col("reset_s").filter(FIRST).sum(),
+        reward=scored.filter(FIRST).sum(),
     )
     training = tables.steps.select(training=pl.col("train_s").sum())
     both = pl.concat([attempts, training], how="horizontal")
@@ -121,20 +126,13 @@ def stage_use(tables: "Tables") -> pl.LazyFrame:
     return long.with_columns(at_once=pl.col("seconds") / active)
 
 
-_FIRST = pl.col("branch").fill_null(0) == 0
-
-
-def _field(name: str) -> pl.Expr:
-    return pl.col("turns").list.eval(pl.element().struct.field(name))
-
-
 def _turns(tables: "Tables") -> pl.LazyFrame:
     """Return one row for each turn, with the moments at which it was generated and acted on."""
     field = pl.element().struct.field
     before = (field("generate_s") + field("step_s")).cum_sum() - field("step_s")
     rows = tables.trajectories.select(
         "created_at", "reset_s",
-        hardware=_field("hardware"), worker=_field("worker"), generate_s=_field("generate_s"),
+        hardware=of_turns("hardware"), worker=of_turns("worker"), generate_s=of_turns("generate_s"),
         acted_s=pl.col("turns").list.eval(before),
     )  # fmt: skip
     turns = rows.explode("hardware", "worker", "generate_s", "acted_s")
