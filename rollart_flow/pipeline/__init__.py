@@ -10,15 +10,8 @@ from rollart_flow.pipeline.learning import Buffer, Evaluate, Train, buffer, eval
 from rollart_flow.pipeline.loading import LoadedPipeline, load_pipeline, load_source
 from rollart_flow.pipeline.node import Node
 from rollart_flow.pipeline.plan import Plan
-from rollart_flow.pipeline.producing import (
-    Reward,
-    Rollout,
-    Tasks,
-    Trajectories,
-    reward,
-    rollout,
-    tasks,
-)
+from rollart_flow.pipeline.producing import Rollout, Tasks, Trajectories, rollout, tasks
+from rollart_flow.pipeline.scoring import Reward, reward
 
 __all__ = [
     "Buffer", "Evaluate", "Filter", "GeneratingNode", "LoadedPipeline", "Node", "Pipeline",

@@ -21,7 +21,8 @@ from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
 from rollart_flow.pipeline.node import Node
 from rollart_flow.pipeline.prices import checked_prices
-from rollart_flow.pipeline.producing import Reward, Rollout, Tasks
+from rollart_flow.pipeline.producing import Rollout, Tasks
+from rollart_flow.pipeline.scoring import Reward
 from rollart_flow.trackers.base import Tracker
 from rollart_flow.trackers.registry import named_trackers
 

@@ -24,7 +24,8 @@ from rollart_flow.pipeline.graph import Graph
 from rollart_flow.pipeline.keywords import keywords
 from rollart_flow.pipeline.learning import Evaluate
 from rollart_flow.pipeline.node import Node, unknown_key
-from rollart_flow.pipeline.producing import Reward, Tasks
+from rollart_flow.pipeline.producing import Tasks
+from rollart_flow.pipeline.scoring import Reward
 from rollart_flow.secret import check_no_key
 from rollart_flow.trackers.base import Tracker
 from rollart_flow.trackers.registry import named_trackers

@@ -15,7 +15,8 @@ from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.graph import Graph
 from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
 from rollart_flow.pipeline.node import Node
-from rollart_flow.pipeline.producing import Reward, Rollout, Tasks, Trajectories
+from rollart_flow.pipeline.producing import Rollout, Tasks, Trajectories
+from rollart_flow.pipeline.scoring import Reward
 from rollart_flow.rewards.composition import name_of
 
 CPU = "CPU"

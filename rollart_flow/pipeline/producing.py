@@ -1,4 +1,4 @@
-"""The nodes of the producing side of a pipeline: tasks, rollout, reward."""
+"""The nodes that make trajectories: tasks and rollout."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,21 +12,18 @@ from rollart_flow.envs.registry import domains_of
 from rollart_flow.errors import SettingsError
 from rollart_flow.fields import Count, Name, NotNegative, Positive, fitted
 from rollart_flow.models.policy import Policy
-from rollart_flow.pipeline.by_domain import ByDomain, check_domains, checked_by_domain
+from rollart_flow.pipeline.by_domain import check_domains
 from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.keywords import Converted, nested, part, setting
 from rollart_flow.pipeline.node import Node, node, variadic
 from rollart_flow.pipeline.sandboxes import SandboxSettings, declared_stand_ins
 from rollart_flow.pipeline.sources import read_source
-from rollart_flow.rewards.base import RewardFunction, environment_reward
-from rollart_flow.rewards.composition import PerDomain
 from rollart_flow.types.verdicts import Admitted
 
 if TYPE_CHECKING:
     _Boxes = SandboxSettings  # as for `GeneratingNode`
 else:
     _Boxes = object
-
 
 _CPU = "CPU"
 
@@ -236,78 +233,5 @@ class Rollout(GeneratingNode, Trajectories, _Boxes):
         return declared_stand_ins("hw_affinity", affinity)
 
 
-@node
-class Reward(Trajectories):
-    """Scores each finished trajectory by itself.
-
-    Raises:
-        PipelineError: a setting is wrong, or the trajectories are scored already.
-    """
-
-    kind: ClassVar[str] = "reward"
-    takes: ClassVar[tuple[str, ...]] = ("rollout", "filter")
-
-    up: Trajectories = part(kw_only=False)
-    """The trajectories to score."""
-    fn: Converted[RewardFunction | str | None, RewardFunction | None] = part(
-        default=None, kw_only=False
-    )
-    """A function of a `Trajectory` that returns the reward or (reward, parts), a
-    `ServerlessReward`, or the URL of one, which is then called with this node's `timeout_s` as its
-    deadline and `max_concurrent` as its limit; None: the environment's own reward, summed over
-    turns."""
-    timeout_s: Positive = 30.0
-    """Time limit of each call of `fn`, without the start of its process [s]."""
-    max_concurrent: Count = 64
-    """Concurrent calls of the function; fewer if the schedule's reward stage has a lower limit."""
-    environ: tuple[str, ...] = ()
-    """Environment variables that the process of `fn` gets, besides the usual ones and those of its
-    secrets."""
-    by_domain: Converted[Mapping[str, Mapping[str, Any]] | None, ByDomain] = setting(default=None)
-    """`fn` and `timeout_s` of some domains, by domain and name, for evaluation too."""
-    name: Name = "reward"
-    """Name of the node."""
-
-    def _check(self) -> None:
-        if self.up.scored:
-            raise SettingsError("these trajectories are scored already; reward stands once")
-        self._hold("fn", self._function(self.fn, self.timeout_s))
-        given = checked_by_domain(type(self), self.given.get("by_domain"), self.for_domains())
-        for own in given.values():
-            fn = own.get("fn", self.given.get("fn"))
-            if "fn" in own or (isinstance(fn, str) and "timeout_s" in own):
-                own["fn"] = self._function(fn, own.get("timeout_s", self.timeout_s))
-        self._hold("by_domain", given)
-
-    def for_domains(self) -> tuple[str, ...]:
-        """Settings that may differ by domain."""
-        return "fn", "timeout_s"
-
-    def _function(self, fn: object, timeout_s: float) -> object:
-        """Return a reward function; a URL becomes the reward that calls it."""
-        if not isinstance(fn, str):
-            return fn
-        from rollart_flow.serverless import CallPolicy, ServerlessReward
-
-        policy = CallPolicy(deadline_s=timeout_s, max_concurrent=self.max_concurrent)
-        return ServerlessReward(fn, policy)
-
-    @property
-    def function(self) -> RewardFunction:
-        """The reward function of all domains."""
-        default = self.fn or environment_reward
-        own = {name: each["fn"] or environment_reward
-               for name, each in self.by_domain.items() if "fn" in each}  # fmt: skip
-        return PerDomain(default, own) if own else default
-
-    def timeout_in(self, domain: str) -> float:
-        """Time limit of each call of the function for a domain's trajectory [s]."""
-        return float(self.by_domain.get(domain, {}).get("timeout_s", self.timeout_s))
-
-    @property
-    def scored(self) -> bool:
-        return True
-
-
 tasks = variadic(Tasks, object)
-rollout, reward = Rollout, Reward
+rollout = Rollout

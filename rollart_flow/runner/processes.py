@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from rollart_flow.engines.worker import EngineWorker
-from rollart_flow.errors import RunFailedError
 from rollart_flow.operators.buffer import BufferActor
 from rollart_flow.operators.buffer_writer import BufferWriterActor
 from rollart_flow.operators.coordinator import CoordinatorActor
@@ -31,15 +30,14 @@ from rollart_flow.runner.settings import (
     buffer_settings,
     coordinator_settings,
     evaluation_arguments,
-    rank_settings,
     rollout_arguments,
 )
+from rollart_flow.runner.trainers import gather_trainers, in_turns, start_trainers
 from rollart_flow.store import read_info
-from rollart_flow.store.files import is_remote
-from rollart_flow.store.layout import checkpoints_uri, policy_uri, weights_uri
+from rollart_flow.store.layout import checkpoints_uri, weights_uri
 from rollart_flow.store.lease_file import Tenure
 from rollart_flow.trainers.checkpoint.retention import remove_checkpoints_after
-from rollart_flow.trainers.worker import TrainWorker, gather_ranks
+from rollart_flow.trainers.worker import TrainWorker
 from rollart_flow.types import Event, EventKind, Reason
 from rollart_flow.weights.registry import start_weight_servers, transport_of
 from rollart_flow.weights.terms import FIRST, FolderTerm
@@ -171,14 +169,7 @@ def start_processes(
     """
     with ExitStack() as started:
         weights, servers = _start_servers(pipeline, uri, started)
-        settings = buffer_settings(pipeline)
-        start_writer = executor.start(BufferWriterActor)
-        count = pipeline.buffer.writers
-        writers = tuple(start_writer(uri, number, settings.columns) for number in range(count))
-        buffer = executor.start(BufferActor)(uri, settings, tenure, writers)
-        started.callback(buffer.kill)
-        for writer in writers:
-            started.callback(writer.kill)
+        buffer, writers = _start_buffer(executor, pipeline, uri, tenure, started)
         recovering = buffer.call.start.start()
         placed = place_workers(pipeline, executor.resources())
         started.callback(free_gangs, placed.rollout)
@@ -224,6 +215,21 @@ def start_processes(
     )
 
 
+def _start_buffer(
+    executor: Executor, pipeline: Pipeline, uri: str, tenure: Tenure | None, started: ExitStack
+) -> tuple[Remote[BufferActor], tuple[Remote[BufferWriterActor], ...]]:
+    """Start the buffer and its writers; return both."""
+    settings = buffer_settings(pipeline)
+    start_writer = executor.start(BufferWriterActor)
+    count = pipeline.buffer.writers
+    writers = tuple(start_writer(uri, number, settings.columns) for number in range(count))
+    buffer = executor.start(BufferActor)(uri, settings, tenure, writers)
+    started.callback(buffer.kill)
+    for writer in writers:
+        started.callback(writer.kill)
+    return buffer, writers
+
+
 def _start_servers(
     pipeline: Pipeline, uri: str, started: ExitStack
 ) -> tuple[str, WeightServers | None]:
@@ -264,24 +270,6 @@ def _start_clusters(
     return trainers, engines, evaluators
 
 
-def in_turns(trainers: TypedCluster[TrainWorker]) -> bool:
-    """Return whether engine workers hold the trainer's devices in turns with it."""
-    return any(worker.placement.in_turns for worker in trainers.workers)
-
-
-def gather_trainers(trainers: TypedCluster[TrainWorker], uri: str) -> None:
-    """Make the trainers one process group.
-
-    Raises:
-        RunFailedError: they are on several nodes, but the run is in S3.
-    """
-    if not gather_ranks(trainers) and is_remote(uri):
-        raise RunFailedError(
-            "train: ranks on several nodes write a checkpoint into one folder, which a run in "
-            "S3 has on one node only; give a store that all nodes see as a folder"
-        )
-
-
 def _affinity(pipeline: Pipeline, engines: _Engines) -> dict[str, str] | Literal["auto"]:
     """Return the requested resource class by domain, or "auto"."""
     if isinstance(pipeline.rollout.hw_affinity, str):
@@ -292,24 +280,3 @@ def _affinity(pipeline: Pipeline, engines: _Engines) -> dict[str, str] | Literal
         if not worker.placement.shares and worker.placement.role == EngineWorker.role
         for request in worker.placement.requests
     }
-
-
-def start_trainers(
-    executor: Executor, pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Placement]
-) -> TypedCluster[TrainWorker]:
-    """Start the ranks of the trainer without waiting for them; `gather_trainers` connects them."""
-    train = pipeline.train
-    return executor.cluster(
-        placed,
-        TrainWorker,
-        {
-            "run": uri,
-            "settings": rank_settings(pipeline, uri),
-            "algorithm": train.algorithm,
-            "folder": policy_uri(uri),
-            "weights": weights,
-            "weights_uri": weights_uri(uri),
-        },
-        # A restarted rank would hold version 0: the session restarts all ranks instead.
-        max_restarts=0,
-    )

@@ -11,13 +11,9 @@ import polars as pl
 
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources.manager import still_reserved
-from rollart_flow.runner.processes import (
-    RunProcesses,
-    gather_trainers,
-    in_turns,
-    start_trainers,
-)
+from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.runner.retrain import catch_up
+from rollart_flow.runner.trainers import gather_trainers, in_turns, start_trainers
 from rollart_flow.store import Run
 from rollart_flow.store.away import repeated_query
 from rollart_flow.telemetry import OnProgress
