@@ -7,7 +7,8 @@ joins both threads.
 
 A commit costs several milliseconds of CPU and some syncs, however few rows it has. To keep a
 trickle of rows from taking a core away from generation and training, the committer gathers rows
-before each commit that is not full, for a time proportional to the duration of the last commit.
+before each commit that is not full: until the oldest of them has waited for `interval_s`, and for a
+time proportional to the duration of the last commit since its end.
 Full commits follow one another at once, unless their rows are many bytes: then they rest as well,
 so that a run that ends thousands of long trajectories a second has few, large commits, whose files
 nobody has to merge. Events do not trigger commits of their own at once.
@@ -50,6 +51,8 @@ _EVENTS_S = 1.0
 class _Queued:
     tables: Mapping[str, pa.Table]
     done: asyncio.Future[None]
+    at: float
+    """Moment at which it was queued, by the clock of the event loop [s]."""
     nbytes: int = 0
     """Size of the rows in memory [bytes]."""
 
@@ -72,8 +75,8 @@ class Committer:
     Args:
         writer: the run's only writer; its methods run in this committer's threads.
         max_rows: number of waiting rows that triggers a commit at once.
-        interval_s: time that a row waits for other rows; up to `_LONGEST` times as long if commits
-            are slow.
+        interval_s: time that a row waits for other rows, the commit before included; up to
+            `_LONGEST` times as long if commits are slow.
         locate: returns rows that may be in other processes, for rows that were queued.
     """
 
@@ -130,7 +133,8 @@ class Committer:
         if self._closing:
             raise StoreError("the run is closing; nothing more is committed to it")
         nbytes = sum(rows.nbytes for rows in tables.values())
-        queued = _Queued(tables, asyncio.get_running_loop().create_future(), nbytes)
+        loop = asyncio.get_running_loop()
+        queued = _Queued(tables, loop.create_future(), loop.time(), nbytes)
         self._queue.append(queued)
         self._work.set()
         self._rows.set()
@@ -151,7 +155,8 @@ class Committer:
         """
         if self._failure is not None:
             raise self._failure
-        queued = _Queued({}, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        queued = _Queued({}, loop.create_future(), loop.time())
         self._queue.append(queued)
         self._work.set()
         await queued.done
@@ -184,12 +189,14 @@ class Committer:
     async def _gather(self) -> None:
         """Wait until enough rows or enough time have accumulated for a commit."""
         await _within(_EVENTS_S, self._rows)
-        rest_s = min(_REST * self._commit_s, _LONGEST * self._interval_s)
-        await _within(max(self._interval_s, rest_s), self._full)
-        rest_s = min(_BUSY_REST * self._commit_s, _LONGEST * self._interval_s)
+        now = asyncio.get_running_loop().time
+        longest_s = _LONGEST * self._interval_s
+        oldest = self._queue[0].at if self._queue else now()
+        rested = self._ended + min(_REST * self._commit_s, longest_s)
+        await _within(max(oldest + self._interval_s, rested) - now(), self._full)
         if self._full.is_set() and self._nbytes() >= _MANY_BYTES:
-            rested = self._ended + rest_s - asyncio.get_running_loop().time()
-            await _within(max(0.0, rested), self._urgent)
+            rested = self._ended + min(_BUSY_REST * self._commit_s, longest_s)
+            await _within(rested - now(), self._urgent)
 
     async def _write(self, queue: list[_Queued]) -> None:
         loop = asyncio.get_running_loop()
@@ -285,7 +292,9 @@ def _alike(queue: Sequence[_Queued]) -> Iterator[list[_Queued]]:
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:
-    """Wait for an event, but no longer than a number of seconds."""
+    """Wait for an event, but no longer than a number of seconds, if any."""
+    if seconds <= 0:
+        return
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -115,6 +115,33 @@ async def test_rows_wait_no_longer_than_the_interval(writer: Watched) -> None:
     await group.close()
 
 
+async def test_the_time_of_the_commit_before_counts_towards_the_interval(
+    writer: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = 3600.0
+    loop = asyncio.get_running_loop()
+    time, ahead = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: time() + ahead[0])
+    group = committer(writer, seconds=3 * hour)
+    writer.go_on.clear()
+    first = asyncio.create_task(group.commit(one(0), at_once=True))
+    await asyncio.to_thread(writer.entered.wait, 60)
+    second = asyncio.create_task(group.commit(one(1)))
+    await asyncio.sleep(0)
+    ahead[0] = 2 * hour  # the first commit takes two, after which the committer rests for two
+    writer.go_on.set()
+    await first
+    ahead[0] = 3.5 * hour
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert writer.sizes == [1]
+    ahead[0] = 4.5 * hour
+    async with asyncio.timeout(60):
+        await second
+    assert writer.sizes == [1, 1]
+    await group.close()
+
+
 async def test_what_arrives_while_a_commit_is_under_way_is_committed_next_in_order(
     writer: Watched,
 ) -> None:
