@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         reinforce_plus_plus as reinforce_plus_plus,
     )
     from rollart_flow.algorithms.recipes.rloo import rloo as rloo
+    from rollart_flow.algorithms.recipes.sft import sft as sft
     from rollart_flow.algorithms.recipes.tis_loss import tis_loss as tis_loss
     from rollart_flow.algorithms.recipes.topr import topr as topr
     from rollart_flow.control.scheduler.curriculum import Curriculum as Curriculum

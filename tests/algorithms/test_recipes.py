@@ -29,6 +29,7 @@ from rollart_flow.algorithms import (
     ppo,
     reinforce_plus_plus,
     rloo,
+    sft,
     tis,
     tis_loss,
     topr,
@@ -37,6 +38,7 @@ from rollart_flow.algorithms.advantages import (
     GAE,
     BatchNormalized,
     ChunkReturns,
+    Constant,
     GroupCentered,
     GroupNormalized,
     LeaveOneOut,
@@ -60,6 +62,7 @@ Recipe = Callable[..., Algorithm]
 DEFAULTS: dict[Recipe, Algorithm] = {
     grpo: Algorithm("grpo", Clipped(0.2, 0.28), GroupNormalized(1e-6)),
     dapo: Algorithm("dapo", Clipped(0.2, 0.28), GroupNormalized()),
+    sft: Algorithm("sft", Vanilla(), Constant()),
     rloo: Algorithm("rloo", Vanilla(), LeaveOneOut()),
     reinforce_plus_plus: Algorithm("reinforce_plus_plus", Clipped(0.2, 0.2), BatchNormalized()),
     ppo: Algorithm("ppo", Clipped(0.2, 0.2), GAE(1.0, 0.95), critic=Critic(0.5, 0.2)),
