@@ -3,7 +3,8 @@
 The chain has about 8,000 tokens of a byte-level tokenizer after 100 turns, in Qwen3's template.
 With history="keep" the tokens of earlier turns stay, with "branch" each turn shows what the
 template renders anew, without the thinking of earlier turns, as a branch of its own. Such a branch
-has a copy of all tokens: a chain of 128 thousand tokens says what that costs.
+has a copy of all tokens: a chain of 128 thousand tokens says what that costs. Mistral-7B-v0.3's
+template moves the tools to the last question, so that each turn changes an earlier one.
 """
 
 import time
@@ -25,6 +26,8 @@ TURN_S = 0.1
 """Seconds of a turn, with its generation: some tokens of a small model on a GPU."""
 MOST_PERCENT = 2.0
 """Goal for rendering and parsing as a share of a turn."""
+MOST_LATER = 1.5
+"""Goal for the last turns beside the first ones."""
 WRITTEN = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call><|im_end|>'
 THOUGHT = "<think>\nHm.\n</think>\n\nSure<|im_end|>"
 ASKED = "And how many would it be with one more of each?"
@@ -43,16 +46,12 @@ def run() -> list[Record]:
         *_records("chat", kept, size, f"{whole * 1e6:.0f} us to render all {size} tokens again"),
         *_records("chat: history=branch", *again()),
         *_grown(),
-        *_records("chat: history=branch, a template that is rendered whole", *counted(), most=None),
+        *_records("chat: history=branch, a template that moves the tools", *counted()),
     ]
 
 
 def _records(
-    name: str,
-    turns: list[list[float]],
-    size: int,
-    peer: str | None = None,
-    most: float | None = 1.5,
+    name: str, turns: list[list[float]], size: int, peer: str | None = None
 ) -> list[Record]:
     """Return the time of the first and last turns, the last as a share of a turn, and their ratio.
 
@@ -64,10 +63,10 @@ def _records(
     made = [
         record(f"{name}: turns 2 to 11", early * 1e6, "us/turn"),
         record(last, late * 1e6, "us/turn", peer=peer),
-        record(f"{last}, of a turn of {TURN_S} s", percent, "%", at_most=most and MOST_PERCENT),
+        record(f"{last}, of a turn of {TURN_S} s", percent, "%", at_most=MOST_PERCENT),
     ]
     ratio = f"{name}: last turns beside first turns"
-    return [*made, record(ratio, late / early, "x", at_most=most)]
+    return [*made, record(ratio, late / early, "x", at_most=MOST_LATER)]
 
 
 _PARTS = (slice(1, 11), slice(-10, None))

@@ -9,7 +9,8 @@ from rollart_flow.control.environment import Retold
 from rollart_flow.errors import TemplateRefusedError
 from rollart_flow.models.chat.calls import WrittenCall
 from rollart_flow.models.chat.formats import ChatFormat, ParsedText
-from rollart_flow.models.chat.history import NO_HEADS, HistoryRenderer
+from rollart_flow.models.chat.heads import NO_HEADS
+from rollart_flow.models.chat.history import HistoryRenderer
 from rollart_flow.models.chat.markers import MarkerTokenizer
 from rollart_flow.models.chat.renderer import TurnRenderer
 from rollart_flow.models.chat.template import Form

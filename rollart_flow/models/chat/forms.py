@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rollart_flow.models.chat.markers import unguarded
 from rollart_flow.models.chat.template import Form
 from rollart_flow.types import Message, Role, ToolCall
 from rollart_flow.types.messages import Part
@@ -66,6 +67,11 @@ class MessageForms:
         given = json.dumps(arguments, ensure_ascii=False) if self.as_text else arguments
         function = {"name": self.guard(call.name) or _NAMELESS, "arguments": given}
         return {"id": self.guard(call.call_id), "type": "function", "function": function}
+
+
+def look_alike(one: Message, other: Message) -> bool:
+    """Return whether a template may take two messages for equal, since their texts are."""
+    return one.role is other.role and unguarded(one.text) == unguarded(other.text)
 
 
 def calls_answered(messages: Sequence[Message]) -> list[ToolCall]:

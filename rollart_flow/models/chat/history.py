@@ -5,14 +5,23 @@ A template may change earlier turns when a question follows them, but it seldom 
 only what follows it, after one short turn in place of the head. A head before answers of tools
 holds while calls go on, a head before a question always.
 
-The invariant: the tokens are those that rendering the whole conversation gives. Whether a template
-allows heads is found out by rendering a probe conversation in both ways; if not, all is rendered.
+The invariant: the tokens are those that rendering the whole conversation gives. When heads hold is
+found out by rendering a probe conversation in both ways; where none holds, all is rendered.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rollart_flow.errors import TemplateRefusedError
+from rollart_flow.models.chat.heads import (
+    NO_HEADS,
+    Head,
+    HeadRule,
+    Heads,
+    NewHead,
+    goes_on,
+    repeats,
+)
 from rollart_flow.models.chat.renderer import TurnRenderer
 from rollart_flow.models.chat.template import Form
 from rollart_flow.types import Message, Role, ToolCall
@@ -22,36 +31,6 @@ from rollart_flow.types.token_ids import NO_TOKENS, TokenBuffer, TokenIds, commo
 _CALL = ToolCall("probe0002", "probe", {"of": "a call"})
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The first messages, up to the marker at the end of the last one, an action."""
-
-    messages: int
-    """Number of messages; the next one is what the environment showed after the action."""
-    length: int
-    """Number of their tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """Heads of one conversation."""
-
-    token_ids: TokenIds = NO_TOKENS
-    """Tokens with which all heads begin."""
-    settled: Head | None = None
-    """Head before a question of the user."""
-    newest: Head | None = None
-    """Head before the last observation."""
-    seen: int = 0
-    """Number of messages that were rendered with `newest`."""
-
-    def of(self, messages: Sequence[Message]) -> Head | None:
-        """Return the longest head that holds for a conversation that has become longer."""
-        goes_on = all(map(_goes_on, messages[self.seen :]))
-        return self.newest if goes_on else self.settled
-
-
-NO_HEADS = Heads()
 Expand = Callable[[tuple[int, ...], Sequence[Message]], tuple[int, ...]]
 """Function that gives the images of messages their places among the messages' tokens."""
 
@@ -64,8 +43,8 @@ class Rendering:
     rest: tuple[int, ...]
     thinking: bool
     """Whether the prompt for the action opens its thinking."""
-    made: Heads | None = None
-    """Heads for the next time, without their tokens; None if the former ones hold on."""
+    made: NewHead | None = None
+    """Head for the next time; None if the former ones hold on."""
 
     def common(self, chain: TokenIds) -> int:
         """Return the number of leading tokens that are those of a chain.
@@ -90,11 +69,17 @@ class Rendering:
             heads: those that this rendering began with.
             token_ids: the tokens of the rendering, or a chain with which they begin.
         """
-        if self.made is None or self.made.newest is None:
+        made, settled = self.made, heads.settled
+        if made is None:
             return heads
-        if len(token_ids) < self.made.newest.length:  # the template ends actions with more text
+        if len(token_ids) < made.length:  # the template ends actions with more text
             token_ids = self.joined().read()
-        return replace(self.made, token_ids=token_ids)
+        newest = Head(made.messages, token_ids.prefix(made.length))
+        if made.settled:
+            settled = newest
+        elif settled is not None and settled.token_ids.common(self.head) == len(settled.token_ids):
+            settled = Head(settled.messages, token_ids.prefix(len(settled.token_ids)))
+        return Heads(settled, newest, made.seen)
 
 
 class HistoryRenderer:
@@ -125,29 +110,36 @@ class HistoryRenderer:
             TemplateRefusedError: the template refuses the messages.
         """
         system = messages[0] if messages[0].role is Role.SYSTEM else None
-        kind, known = (system is not None, bool(self._tools)), self._renderer.takes_heads
+        kind, known = (system is not None, bool(self._tools)), self._renderer.head_rules
         if kind not in known:
-            known[kind] = self._agrees(system)
-        if not known[kind]:
+            agree = (
+                rule for rule in (HeadRule.ALWAYS, HeadRule.ONCE) if self._agrees(system, rule)
+            )
+            known[kind] = next(agree, HeadRule.NEVER)
+        if known[kind] is HeadRule.NEVER:
             return self._whole(messages, prompt=prompt)
-        return self._render(messages, heads, prompt=prompt)
+        return self._render(messages, heads, known[kind], prompt=prompt)
 
-    def _render(self, messages: Sequence[Message], heads: Heads, *, prompt: bool) -> Rendering:
-        head = heads.of(messages)
+    def _render(
+        self, messages: Sequence[Message], heads: Heads, rule: HeadRule, *, prompt: bool
+    ) -> Rendering:
+        head = heads.of(messages, rule)
         if head is None:
             found = self._whole(messages, prompt=prompt)
         else:
             rest, thinking = self._after(messages, head.messages, prompt=prompt)
-            found = Rendering(heads.token_ids.prefix(head.length), rest, thinking)
+            found = Rendering(head.token_ids, rest, thinking)
         last = next((n for n in range(len(messages), 0, -1) if _acts(messages[n - 1])), 0)
         if not prompt or not last or last == len(messages):
             return found
         tail, _ = self._after(messages, last, prompt=True)
         if found.rest[-len(tail) :] != tail:
             return found
-        made = Head(last, len(found.head) + len(found.rest) - len(tail))
-        settled = heads.settled if all(map(_goes_on, messages[last:])) else made
-        return replace(found, made=Heads(NO_TOKENS, settled, made, len(messages)))
+        length = len(found.head) + len(found.rest) - len(tail)
+        settled = not all(map(goes_on, messages[last:])) and (
+            rule is HeadRule.ALWAYS or not repeats(messages, last)
+        )
+        return replace(found, made=NewHead(last, length, settled, len(messages)))
 
     def _whole(self, messages: Sequence[Message], *, prompt: bool) -> Rendering:
         found = self._renderer.all(messages, self._tools, prompt=prompt)
@@ -160,19 +152,19 @@ class HistoryRenderer:
         found = self._renderer.after(messages, start, self._tools, prompt=prompt)
         return self._expand(found.token_ids, messages[start:]), found.thinking
 
-    def _agrees(self, system: Message | None) -> bool:
+    def _agrees(self, system: Message | None, rule: HeadRule) -> bool:
         """Return whether a probe conversation has the same tokens with heads and without."""
         said = [] if system is None else [system]
         heads = NO_HEADS
         try:
             for observation, action in _probe(with_calls=bool(self._tools)):
                 said += observation
-                found = self._render(said, heads, prompt=True)
+                found = self._render(said, heads, rule, prompt=True)
                 if not _agree(found, self._whole(said, prompt=True)):
                     return False
                 heads = found.heads_after(heads, found.joined().read())
                 said.append(action)
-                found = self._render(said, heads, prompt=False)
+                found = self._render(said, heads, rule, prompt=False)
                 if not _agree(found, self._whole(said, prompt=False)):
                     return False
         except TemplateRefusedError:
@@ -208,14 +200,6 @@ def _probe(*, with_calls: bool) -> list[tuple[list[Message], Message]]:
 def _agree(one: Rendering, other: Rendering) -> bool:
     ids = one.joined().read() == other.joined().read()
     return ids and one.thinking == other.thinking
-
-
-def _goes_on(message: Message) -> bool:
-    """Return whether the turns since the last question stay as they are before a message.
-
-    Templates drop their thinking before a question, that of gpt-oss also before a final answer.
-    """
-    return message.role is Role.TOOL or bool(message.tool_calls)
 
 
 def _acts(message: Message) -> bool:

@@ -96,6 +96,11 @@ class MarkerTokenizer:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
+def unguarded(text: str) -> str:
+    """Return a text without what `guard` put into it."""
+    return text.replace(_GUARD, "")
+
+
 def _broken(text: str) -> str:
     return _GUARD.join(text)
 

@@ -13,6 +13,7 @@ from itertools import product
 
 from rollart_flow.errors import SettingsError, TemplateRefusedError
 from rollart_flow.models.chat.forms import ANSWER, PROBE, QUESTION, MessageForms, calls_answered
+from rollart_flow.models.chat.heads import HeadRule
 from rollart_flow.models.chat.markers import MarkerTokenizer
 from rollart_flow.models.chat.template import ChatTemplate, Form
 from rollart_flow.types import Message, Role, ToolCall
@@ -76,9 +77,9 @@ class TurnRenderer:
         """Markers that end an action: one of text, then one of calls."""
         ends = {marker for end in turn_ends for marker in (end.last, end.followed)}
         self._ends = tuple(sorted(marker for marker in ends if marker is not None))
-        self.takes_heads: dict[tuple[bool, bool], bool] = {}
-        """Whether `history` may keep the heads of conversations, by whether they have a message of
-        the system and tools; filled as it is found out."""
+        self.head_rules: dict[tuple[bool, bool], HeadRule] = {}
+        """When heads of conversations hold, by whether they have a message of the system and
+        tools; filled by `history` as it is found out."""
 
     def takes_tools(self, tools: Sequence[Form]) -> bool:
         """Return whether the template shows tools to the policy."""

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from rollart_flow.control.environment import Conversation
 from rollart_flow.errors import TemplateRefusedError
+from rollart_flow.models.chat.heads import HeadRule
+from rollart_flow.models.chat.history import HistoryRenderer, Rendering
 from rollart_flow.models.chat.template import ChatTemplate, Form
 from rollart_flow.types import Message
 from rollart_flow.types.messages import tool_result, user
@@ -93,10 +95,12 @@ def rewritten_at(family: Family, messages: list[Message], chain: tuple[int, ...]
     return fresh.rewritten_at(chain)
 
 
-WHOLE = (MISTRAL, DEEPSEEK_TOOLS)
+RULES = {"mistral v3": HeadRule.ONCE, "deepseek with tools": HeadRule.NEVER}
 """Mistral's template compares each message with the last one, DeepSeek's marks only the first
 answers of tools."""
-LOCAL = {name: family for name, family in WITH_TOOLS.items() if family not in WHOLE}
+LOCAL = {
+    name: family for name, family in WITH_TOOLS.items() if RULES.get(name) is not HeadRule.NEVER
+}
 
 
 @pytest.mark.parametrize("family", LOCAL.values(), ids=LOCAL)
@@ -118,11 +122,11 @@ def test_a_turn_renders_no_earlier_turns(
     conversation: Conversation = family.codec.converse(TOOLS)
     tokens = TokenBuffer(TokenIds.of(conversation.observe(opening(family))))
     found = []
-    for _ in range(20):
+    for turn in range(20):
         sizes.clear()
         tokens.extend(written)
         action = conversation.act(written)
-        shown = [tool_result(call, "3") for call in action.tool_calls] or [user("And?")]
+        shown = [tool_result(call, "3") for call in action.tool_calls] or [user(f"And {turn}?")]
         conversation, tokens = told_again(conversation, shown, tokens)
         found.append(max(sizes))
     assert max(found[3:]) <= 6, "the message of the system, a probe of a turn, and two turns"
@@ -162,15 +166,44 @@ def told_again(
     return conversation, tokens
 
 
-@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-def test_most_real_templates_allow_it(family: Family) -> None:
+def test_a_question_asked_again_does_not_cost_the_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole: list[int] = []
+    render = HistoryRenderer._whole
+
+    def counted(self: HistoryRenderer, messages: Sequence[Message], *, prompt: bool) -> Rendering:
+        whole.append(len(messages))
+        return render(self, messages, prompt=prompt)
+
+    monkeypatch.setattr(HistoryRenderer, "_whole", counted)
+    say, call = (actions(MISTRAL)[kind] for kind in ("text", "call"))
+    conversation: Conversation = MISTRAL.codec.converse(TOOLS)
+    messages = [user("Go")]
+    tokens = TokenBuffer(TokenIds.of(conversation.observe(messages)))
+    found = []
+    asked = ["one", "two", "one", "", "", "three", "", "four", "five"]
+    for text in asked:
+        whole.clear()
+        written = say if text else call
+        tokens.extend(written)
+        action = conversation.act(written)
+        shown = [user(text)] if text else [tool_result(each, "3") for each in action.tool_calls]
+        messages += [action.as_message(), *shown]
+        conversation, tokens = told_again(conversation, shown, tokens)
+        assert MISTRAL.text(tokens.read()) == MISTRAL.rendered(messages, TOOLS)
+        found.append(bool(whole))
+    assert found[1:] == [False, True, *[False] * 6], "only the repeated question renders all"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_most_real_templates_allow_it(name: str) -> None:
+    family = FAMILIES[name]
     conversation = family.codec.converse(TOOLS if family.tools else ())
     chain = conversation.observe(opening(family))
     written = actions(family)["text"]
     conversation.act(written)
     conversation.retold("And?", TokenIds.of(chain + written))
-    known = conversation._renderer.takes_heads
-    assert known[family.system, family.tools] is (family not in WHOLE)
+    known = conversation._renderer.head_rules
+    assert known[family.system, family.tools] is RULES.get(name, HeadRule.ALWAYS)
 
 
 def test_a_template_that_counts_its_turns_is_rendered_whole() -> None:
