@@ -235,9 +235,9 @@ class Cluster:
         if coordinator is None:
             return
         self._go_down("coordinator")
+        self._coordinator.vacate()  # first: a dead process answers nobody that the run is over
         coordinator.polls.close()
         await coordinator.controller.close()
-        self._coordinator.vacate()
         for task in self._serving:
             task.cancel()
         await asyncio.sleep(down_s)
