@@ -1,6 +1,7 @@
 """What tests of several rooms share: a real run, made once."""
 
 import faulthandler
+import gc
 import os
 from collections.abc import Iterator
 from fcntl import LOCK_EX, flock
@@ -23,8 +24,19 @@ _STDERR = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the standard error that there is before output is captured."""
+    """Keep the standard error that there is before output is captured.
+
+    Collecting tests makes millions of objects that stay: to look for garbage among them again and
+    again would take longer than to make them.
+    """
     config.stash[_STDERR] = os.dup(2)
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, but not among modules and collected tests."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,6 +6,7 @@ comparison with a name elsewhere would have to be found and changed for each fur
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,17 +81,27 @@ def constants(tree: ast.Module) -> dict[str, set[str]]:
     return found
 
 
-TREES = {path: ast.parse(path.read_text()) for path in modules()}
-CONSTANTS = {dotted(path): constants(tree) for path, tree in TREES.items()}
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """The code of the package, by module."""
+    return {path: ast.parse(path.read_text()) for path in modules()}
+
+
+@cache
+def all_constants() -> dict[str, dict[str, set[str]]]:
+    """Texts in the constants of each module of the package, by its dotted name."""
+    return {dotted(path): constants(tree) for path, tree in trees().items()}
 
 
 def known(tree: ast.Module, module: str) -> dict[str, set[str]]:
     """Texts in each constant that a module defines or imports, by the name it uses."""
-    names = dict(CONSTANTS.get(module, constants(tree)))
+    names = dict(all_constants().get(module, constants(tree)))
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module in CONSTANTS:
+        if isinstance(node, ast.ImportFrom) and node.module in all_constants():
             for alias in node.names:
-                names[alias.asname or alias.name] = CONSTANTS[node.module].get(alias.name, set())
+                names[alias.asname or alias.name] = all_constants()[node.module].get(
+                    alias.name, set()
+                )
     return names
 
 
@@ -123,7 +134,7 @@ def compared(tree: ast.Module, module: str) -> Iterator[tuple[int, str]]:
 def test_only_the_folder_of_a_family_compares_with_its_names(family: str) -> None:
     found = [
         f"rollart_flow/{place}:{line} compares with {text!r}"
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         if not (place := path.relative_to(PACKAGE).as_posix()).startswith(f"{family}/")
         for line, text in compared(tree, dotted(path))
         if text in FAMILIES[family] and (place, text) not in OTHER_MEANINGS
@@ -134,7 +145,7 @@ def test_only_the_folder_of_a_family_compares_with_its_names(family: str) -> Non
 def test_what_is_excepted_is_there() -> None:
     there = {
         (path.relative_to(PACKAGE).as_posix(), text)
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for _, text in compared(tree, dotted(path))
     }
     assert OTHER_MEANINGS.keys() <= there
