@@ -105,7 +105,7 @@ class Scorer:
                 trajectory,
                 reward=found.reward,
                 reward_parts=found.parts,
-                scored_at=datetime.now(UTC),
+                scored_at=max(datetime.now(UTC), trajectory.finished_at),  # two clocks
                 reward_verdicts=found.verdicts or None,
             )
         outcome = Outcome.TIMED_OUT if found.reason is Reason.REWARD_TIMEOUT else Outcome.FAILED

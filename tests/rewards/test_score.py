@@ -3,6 +3,7 @@
 import asyncio
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -28,6 +29,11 @@ def test_the_default_is_the_sum_of_what_the_environment_gave() -> None:
     assert result.reward == pytest.approx(0.9)
     assert result.scored_at is not None
     assert replace(result, reward=None, scored_at=None) == TRAJECTORY
+
+
+def test_a_score_by_a_clock_that_is_behind_is_of_the_end_of_the_attempt() -> None:
+    ahead = replace(TRAJECTORY, finished_at=datetime(3000, 1, 1, tzinfo=UTC))
+    assert asyncio.run(score(ahead)).scored_at == ahead.finished_at
 
 
 def test_a_plain_function_runs_in_another_process_and_an_async_one_in_the_loop() -> None:
