@@ -12,7 +12,7 @@ from rollart_flow.envs.registry import ENVIRONMENTS, domain_of_folder, named_dom
 from rollart_flow.errors import RollartError, SettingsError
 from rollart_flow.isolation.child import error_line
 from rollart_flow.operators.tasks import checked_task
-from rollart_flow.pipeline.loading import load_pipeline
+from rollart_flow.pipeline.loading import pipeline_in, read_source
 from rollart_flow.types import Split, Task
 
 LIMIT = 1000
@@ -114,7 +114,7 @@ def check_source(path: str | Path) -> CheckSource:
     if not where.exists() and not where.suffix:
         known = ", ".join(ENVIRONMENTS.names())
         raise SettingsError(f"{text!r} is no file, no folder and no environment; there are {known}")
-    pipeline = load_pipeline(path).pipeline
+    pipeline = pipeline_in(read_source(path, "pipeline"), path)
     for source in pipeline.tasks.sources:
         if not isinstance(source, Domain | tuple):
             raise SettingsError(f"{path}: tasks of a {type(source).__name__} cannot be checked")

@@ -80,9 +80,9 @@ def rescore(
 def _pipeline(run: "Run", verifier: str | None) -> "tuple[Pipeline, Path]":
     """Return the pipeline whose domains judge, and its file."""
     if verifier is not None:
-        from rollart_flow.pipeline.loading import load_pipeline
+        from rollart_flow.pipeline.loading import pipeline_in, read_source
 
-        return load_pipeline(verifier).pipeline, Path(verifier)
+        return pipeline_in(read_source(verifier, "pipeline"), verifier), Path(verifier)
     from rollart_flow.runner.retrain import stored_pipeline
     from rollart_flow.store.cache import local_file
     from rollart_flow.store.layout import pipeline_uri

@@ -106,6 +106,7 @@ class PolicyCompletions:
                 "judge: this policy is made from scratch and knows nothing; "
                 "use Policy.from_pretrained(folder)"
             )
+        object.__setattr__(self, "policy", self.policy.located())
 
     @property
     def model(self) -> str:

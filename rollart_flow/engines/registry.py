@@ -151,6 +151,8 @@ def check_engine(
 def check_images(policy: Policy) -> None:
     """Reject, before a run starts, a policy that cannot be shown images.
 
+    A model that is not located yet is checked when it is.
+
     Raises:
         SettingsError: the engine or the model takes none.
     """
@@ -161,7 +163,7 @@ def check_images(policy: Policy) -> None:
         raise SettingsError(
             f"the {policy.engine} engine takes no images; take policy.engine={able}"
         )
-    if not policy.takes_images:
+    if policy.is_located and not policy.takes_images:
         raise SettingsError(
             "the policy's model takes no images; take one such as Qwen2.5-VL, or "
             "Policy.tiny(images=True)"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.architectures import AUTO, IMPLEMENTATIONS, foreign, placeholder_of
-from rollart_flow.models.repositories import model_folder
+from rollart_flow.models.repositories import holds_model, model_folder
 
 DTYPES = ("float32", "bfloat16")
 HISTORIES = ("keep", "branch")
@@ -62,7 +62,10 @@ class Policy:
     """
 
     path: str | None = None
-    """Folder of a pretrained model; None for a small model made from scratch."""
+    """Folder of a pretrained model, or the id of a repository; None for a small model made from
+    scratch."""
+    revision: str = "main"
+    """Branch, tag or commit of a repository."""
     hidden: int = 64
     """Width of a model made from scratch; attention has the proportions of Qwen3-0.6B."""
     layers: int = 2
@@ -143,8 +146,9 @@ class Policy:
             if not isinstance(value := getattr(self, name), bool):
                 raise SettingsError(f"policy: {name} must be true or false, not {value!r}")
         self._check_images()
-        if not self.engine:
-            raise SettingsError("policy: engine must be the name of an engine")
+        for name, what in (("engine", "an engine"), ("revision", "a branch, tag or commit")):
+            if not getattr(self, name) or not isinstance(getattr(self, name), str):
+                raise SettingsError(f"policy: {name} must be the name of {what}")
         self._check_options()
         for word in self.words:
             if not isinstance(word, str) or not word.isascii() or not word.isalnum():
@@ -226,10 +230,25 @@ class Policy:
 
         `path` is a local folder, or the id of a repository, which is downloaded into the cache of
         huggingface_hub unless it is there. Other arguments are the fields that do not describe a
-        model made from scratch. This call does not read the weights; `materialize` does.
+        model made from scratch. This call does not look for the model; `located` does, when the
+        pipeline is planned or run.
 
         Raises:
-            SettingsError: there is no such model, or a value is out of range.
+            SettingsError: a value is out of range.
         """
-        folder = model_folder(path, revision)
-        return Policy(path=str(folder), max_context=max_context, **fields)
+        return Policy(path=str(path), revision=revision, max_context=max_context, **fields)
+
+    def located(self) -> Policy:
+        """Return the policy with the folder of its model on this machine as its path.
+
+        Raises:
+            SettingsError: there is no such model, or it cannot be downloaded.
+        """
+        if self.path is None:
+            return self
+        return replace(self, path=str(model_folder(self.path, self.revision)))
+
+    @property
+    def is_located(self) -> bool:
+        """Whether there is a model at `path`, or none is needed."""
+        return self.path is None or holds_model(self.path)

@@ -34,6 +34,11 @@ def standing_in(folder: Path) -> Iterator[None]:
         _STAND_IN.reset(token)
 
 
+def holds_model(path: str | Path) -> bool:
+    """Return whether a path is the local folder of a model."""
+    return (Path(path).expanduser() / "config.json").is_file()
+
+
 def model_folder(path: str | Path, revision: str) -> Path:
     """Return the local folder of a model, after a download into the cache if need be.
 
@@ -45,7 +50,7 @@ def model_folder(path: str | Path, revision: str) -> Path:
         SettingsError: there is no such model, or it is not in the cache and cannot be downloaded.
     """
     folder = Path(path).expanduser()
-    if (folder / "config.json").is_file():
+    if holds_model(folder):
         return folder.resolve()
     if (stand_in := _STAND_IN.get()) is not None:
         cached = _cached(str(path), revision) if _REPOSITORY.fullmatch(str(path)) else None
@@ -53,8 +58,7 @@ def model_folder(path: str | Path, revision: str) -> Path:
     if folder.exists() or not _REPOSITORY.fullmatch(str(path)):
         raise SettingsError(
             f"policy: no config.json in {str(folder)!r}; "
-            "give the local folder of a Hugging Face model, or the id of a repository; on a "
-            "cluster, each node whose processes import this file needs it under the same path"
+            "give the local folder of a Hugging Face model, or the id of a repository"
         )
     return _cached(str(path), revision) or _downloaded(str(path), revision)
 
@@ -74,14 +78,35 @@ def _cached(repository: str, revision: str) -> Path | None:
 
 def _downloaded(repository: str, revision: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     try:
         folder = snapshot_download(repository, revision=revision, allow_patterns=list(_FILES))
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # those of the network and of the Hub are OSErrors
         raise SettingsError(
-            f"policy: {repository!r} is neither a folder nor in the cache of huggingface_hub, and "
-            f"cannot be downloaded: {one_line(error, 200)}; where there is a network, call: "
-            f"hf download {repository} --revision {revision}"
+            f"policy: {repository!r} is neither a folder nor whole in the cache of "
+            f"huggingface_hub, and cannot be downloaded: {_reason(error, revision)}; where there "
+            f"is a network, call: hf download {repository} --revision {revision}"
         ) from error
     return Path(folder)
+
+
+def _reason(error: Exception, revision: str) -> str:
+    """Return why a download failed; texts of huggingface_hub have several lines each."""
+    from huggingface_hub import constants, errors
+
+    offline = constants.HF_HUB_OFFLINE or isinstance(error, errors.OfflineModeIsEnabled)
+    if offline:
+        return "HF_HUB_OFFLINE is set"
+    reasons = (
+        (errors.LocalEntryNotFoundError, f"{constants.ENDPOINT} cannot be reached"),
+        (errors.GatedRepoError, "its terms are to be accepted there first, and a token given"),
+        (errors.RepositoryNotFoundError, "there is no such repository, or it is private"),
+        (errors.RevisionNotFoundError, f"it has no revision {revision!r}"),
+        (ConnectionError, f"{constants.ENDPOINT} cannot be reached"),
+    )
+    for kind, reason in reasons:
+        if isinstance(error, kind):
+            return reason
+    if isinstance(error, errors.HfHubHTTPError):
+        return f"{constants.ENDPOINT} answers with status {error.response.status_code}"
+    return getattr(error, "strerror", None) or one_line(error)

@@ -26,8 +26,8 @@ def materialize(policy: Policy, folder: str | Path) -> None:
     The same policy gives the same bytes, unless its chat template asks for the time.
 
     Raises:
-        SettingsError: the pretrained folder has no model that is known or no usable chat template,
-            its context is shorter than `max_context`, or `folder` exists.
+        SettingsError: there is no such pretrained model, none that is known, or no usable chat
+            template, its context is shorter than `max_context`, or `folder` exists.
         MissingExtraError: the model needs transformers, which is not installed.
         WeightsError: the pretrained weights are damaged or do not fit their config.
         OSError: the folder cannot be written.
@@ -48,13 +48,14 @@ def materialize(policy: Policy, folder: str | Path) -> None:
         model.initialize(policy.seed)
         save_folder(folder, tiny, model.state_dict(), files)
         return
-    config, tensors = load_pretrained(policy.path)
+    path = str(policy.located().path)
+    config, tensors = load_pretrained(path)
     if config.max_position_embeddings < policy.max_context:
         raise SettingsError(
             f"policy: max_context ({policy.max_context}) exceeds the model's "
             f"{config.max_position_embeddings} positions"
         )
-    files = tokenizer_files(policy.path)
+    files = tokenizer_files(path)
     files |= _chat_files(policy, files)
     TextCodec(files)  # refuse an unusable tokenizer now, not in a rollout worker
     save_folder(folder, config, tensors, files)
@@ -95,7 +96,7 @@ def policy_codec(policy: Policy) -> TextCodec:
 
     if policy.path is None:
         raise SettingsError("policy: one that is made from scratch has no tokenizer in a folder")
-    files = tokenizer_files(policy.path)
+    files = tokenizer_files(str(policy.located().path))
     return TextCodec(files | _chat_files(policy, files))
 
 

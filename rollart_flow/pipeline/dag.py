@@ -7,7 +7,7 @@ from typing import Any
 
 from rollart_flow.pipeline.described import describe_pipeline
 from rollart_flow.pipeline.graph import Graph
-from rollart_flow.pipeline.overrides import override
+from rollart_flow.pipeline.overrides import override, with_policy
 from rollart_flow.pipeline.plan import Plan, make_plan
 from rollart_flow.registry import load_attribute
 
@@ -28,6 +28,16 @@ class Pipeline(Graph):
             PipelineError: the changed settings do not fit together.
         """
         return override(self, changes)
+
+    def located(self) -> "Pipeline":
+        """The pipeline with the folder of its policy's model, checked by what that model is.
+
+        Raises:
+            SettingsError: there is no such model, or it cannot be downloaded.
+            PipelineError: the pipeline cannot run with this model.
+        """
+        policy = self.policy.located()
+        return self if policy == self.policy else with_policy(self, policy)
 
     def settings(self) -> dict[str, Any]:
         """Every setting as JSON-serializable values, as recorded with the run."""
@@ -53,6 +63,7 @@ class Pipeline(Graph):
             Name, address and status of the run, a `rollart_flow.runner.RunResult`.
 
         Raises:
+            SettingsError: there is no model of the policy.
             RunFailedError: the run failed.
             StoreError: the store cannot be written.
         """
@@ -60,5 +71,5 @@ class Pipeline(Graph):
         text = _INTERACTIVE if path is None else Path(path).read_text(encoding="utf-8")
         loaded = load_attribute("rollart_flow.pipeline.loading:LoadedPipeline")
         run = load_attribute("rollart_flow.runner:run")
-        given = loaded(self, text, str(path or "interactive session"))
+        given = loaded(self.located(), text, str(path or "interactive session"))
         return run(given, executor=executor, store=store, **options)

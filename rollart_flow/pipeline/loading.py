@@ -24,7 +24,7 @@ class LoadedPipeline:
     """A pipeline with its source text, which is stored with the run."""
 
     pipeline: Pipeline
-    """The pipeline after the overrides."""
+    """The pipeline after the overrides, with the folder of its policy's model."""
     source_text: str
     path: str
     """Path of the file, as given."""
@@ -46,7 +46,7 @@ def load_pipeline(
 
     Raises:
         PipelineError: the file cannot be read, fails, or has no `pipeline`; names file and line.
-        SettingsError: an override is wrong.
+        SettingsError: an override is wrong, or there is no model of the policy.
     """
     return load_source(read_source(path, "pipeline"), path, overrides, layers)
 
@@ -58,6 +58,25 @@ def load_source(
     layers: Sequence[SettingsLayer] = (),
 ) -> LoadedPipeline:
     """Load a pipeline from source text, like `load_pipeline`; `path` is used in messages only."""
+    pipeline = pipeline_in(source_text, path)
+    changes = dict(overrides or {})
+    if layers:
+        changes = merged(pipeline, [*layers, SettingsLayer("", changes)])
+    if changes:
+        pipeline = pipeline.override(changes)
+    try:
+        located = pipeline.located()
+    except RollartError as error:
+        raise type(error)(f"{path}: {error}") from error
+    return LoadedPipeline(located, source_text, str(path), changes)
+
+
+def pipeline_in(source_text: str, path: str | Path) -> Pipeline:
+    """Return the pipeline of a source text as it stands there, whose model need not be here.
+
+    Raises:
+        PipelineError: the source fails or has no `pipeline`; names file and line.
+    """
     name = str(path)
     found = run_source(source_text, name).get("pipeline")
     if found is None:
@@ -66,11 +85,7 @@ def load_source(
         )
     if not isinstance(found, Pipeline):
         raise PipelineError(f"{name}: `pipeline` is a {type(found).__name__}, not a Pipeline")
-    changes = dict(overrides or {})
-    if layers:
-        changes = merged(found, [*layers, SettingsLayer("", changes)])
-    pipeline = found.override(changes) if changes else found
-    return LoadedPipeline(pipeline, source_text, name, changes)
+    return found
 
 
 def read_source(path: str | Path, kind: str) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_type_hints
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import SettingsError
 from rollart_flow.fields import fitted, shortened
+from rollart_flow.models.policy import Policy
 from rollart_flow.pipeline.by_domain import check_domains
 from rollart_flow.pipeline.described import fields_of, is_model, is_settings
 from rollart_flow.pipeline.generating import GeneratingNode
@@ -97,7 +98,13 @@ def override(pipeline: G, changes: Mapping[str, str]) -> G:
         if (other := given.setdefault(setting.key, key)) != key:
             raise SettingsError(f"{other} and {key} are the same setting; give one of them")
         by_owner.setdefault(setting.owner, {})[setting.path] = _parse(setting, text)
-    return _rebuild(pipeline, by_owner)
+    policy = _replaced(pipeline.policy, by_owner.get("policy", {}))
+    return _rebuild(pipeline, policy, by_owner)
+
+
+def with_policy(pipeline: G, policy: Policy) -> G:
+    """Build a pipeline with another policy."""
+    return _rebuild(pipeline, policy, {})
 
 
 def _of_node(node: Node) -> list[Setting]:
@@ -251,9 +258,8 @@ def _merged(value: Mapping[str, Any], changes: Values) -> dict[str, Any]:
     return merged
 
 
-def _rebuild(pipeline: G, by_owner: Mapping[str, Values]) -> G:
+def _rebuild(pipeline: G, policy: Policy, by_owner: Mapping[str, Values]) -> G:
     """Build every node again, upstream first, from its changed arguments."""
-    policy = _replaced(pipeline.policy, by_owner.get("policy", {}))
     given = _domains(pipeline).items()
     domains = {name: _replaced(domain, by_owner.get(name, {})) for name, domain in given}
     rebuilt: dict[int, Node] = {}

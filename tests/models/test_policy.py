@@ -76,7 +76,7 @@ def test_a_gpu_computes_in_bfloat16_unless_the_policy_says_otherwise() -> None:
 
 def test_a_pretrained_policy_needs_its_folder(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"no config\.json in .*missing"):
-        Policy.from_pretrained(tmp_path / "missing")
+        Policy.from_pretrained(tmp_path / "missing").located()
 
 
 def test_version_0_is_a_function_of_the_settings(tmp_path: Path) -> None:

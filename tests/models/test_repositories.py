@@ -3,11 +3,25 @@
 from pathlib import Path
 
 import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
 
-from rollart_flow.errors import SettingsError
+from rollart_flow.errors import PipelineError, SettingsError
 from rollart_flow.models.policy import Policy
+from rollart_flow.models.version_zero import materialize
+from rollart_flow.pipeline import load_source
+from rollart_flow.pipeline.loading import pipeline_in
 
 COMMIT = "0" * 40
+PIPELINE = """
+from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.envs import FrozenLake
+
+policy = Policy.from_pretrained("org/tiny", engine="transformers")
+rows = rollout(tasks(FrozenLake({shows}), group_size=4), policy)
+steps = train(buffer(reward(rows), batch_size=4, alpha=1), policy, grpo(), steps=1)
+pipeline = Pipeline("tiny", steps)
+"""
 
 
 @pytest.fixture
@@ -26,15 +40,62 @@ def test_a_cached_repository_is_its_snapshot(cache: Path) -> None:
     (place / "refs" / "main").write_text(COMMIT)
     (snapshot / "config.json").write_text("{}")
     (snapshot / "model.safetensors").write_bytes(b"")
-    assert Policy.from_pretrained("org/tiny").path == str(snapshot)
+    assert Policy.from_pretrained("org/tiny").located().path == str(snapshot)
 
 
 def test_what_to_download_is_said(cache: Path) -> None:
-    with pytest.raises(SettingsError, match=r"'org/tiny'.*hf download org/tiny --revision v2") as e:
-        Policy.from_pretrained("org/tiny", revision="v2")
-    assert "\n" not in str(e.value)
+    with pytest.raises(SettingsError) as refused:
+        Policy.from_pretrained("org/tiny", revision="v2").located()
+    assert str(refused.value) == (
+        "policy: 'org/tiny' is neither a folder nor whole in the cache of huggingface_hub, and "
+        "cannot be downloaded: HF_HUB_OFFLINE is set; where there is a network, call: "
+        "hf download org/tiny --revision v2"
+    )
+
+
+def test_a_hub_that_cannot_be_reached_is_named(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise LocalEntryNotFoundError("Got: ConnectError\nAn error happened while ...")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
+    with pytest.raises(SettingsError, match=r"downloaded: https://\S+ cannot be reached; where"):
+        Policy.from_pretrained("org/tiny").located()
 
 
 def test_a_folder_without_a_model_is_no_repository(tmp_path: Path, cache: Path) -> None:
     with pytest.raises(SettingsError, match=r"no config\.json"):
-        Policy.from_pretrained(tmp_path)
+        Policy.from_pretrained(tmp_path).located()
+
+
+def test_a_pipeline_file_looks_for_no_model_when_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def missing(repository: str, **_: object) -> None:
+        looked.append(repository)
+        raise LocalEntryNotFoundError("nothing here")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", missing)
+    text = PIPELINE.format(shows="")
+    pipeline = pipeline_in(text, "file.py")
+    assert not looked
+    assert pipeline.policy.path == "org/tiny"
+    with pytest.raises(SettingsError, match=r"^file\.py: policy: 'org/tiny' is neither"):
+        load_source(text, "file.py")
+    assert set(looked) == {"org/tiny"}
+    materialize(Policy.tiny(hidden=16, heads=2), tmp_path / "model")
+    loaded = load_source(text, "file.py", {"policy.path": str(tmp_path / "model")})
+    assert loaded.pipeline.policy.path == str(tmp_path / "model")
+    assert loaded.pipeline.rollout.policy == loaded.pipeline.policy
+
+
+def test_a_model_is_checked_when_it_is_found(tmp_path: Path) -> None:
+    materialize(Policy.tiny(hidden=16, heads=2), tmp_path / "model")
+    text = PIPELINE.format(shows="visual=True")
+    pipeline_in(text, "file.py")
+    with pytest.raises(PipelineError, match="frozenlake shows images, but the policy"):
+        load_source(text, "file.py", {"policy.path": str(tmp_path / "model")})

@@ -92,7 +92,7 @@ def _of_run(settings: GatewaySettings, folder: Path) -> Policy | None:
 def _pretrained(settings: GatewaySettings) -> Policy:
     word = settings.policy
     try:
-        policy = Policy.from_pretrained(word)
+        policy = Policy.from_pretrained(word).located()
     except SettingsError as error:
         place = store_uri(settings.store)
         said = f"{error}; {word!r} is no run in {place} either, and not {TINY!r}"
