@@ -13,8 +13,8 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.models.language_model import ModelShape
 
 CACHED_CHAINS = 64
-"""Number of finished chains whose prefix can be kept for reuse on CPUs, in addition to the decoding
-chains."""
+"""Most finished chains whose prefix is kept for reuse on CPUs, in addition to the decoding
+chains; a machine without the memory keeps fewer."""
 BLOCK_TOKENS = 128
 """Number of tokens of one KV cache block on CPUs; a chain fills its last block in part."""
 _MEMINFO = Path("/proc/meminfo")
@@ -27,16 +27,10 @@ def token_bytes(config: ModelShape, settings: VllmSettings) -> int:
     return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * width
 
 
-def cache_bytes(config: ModelShape, settings: VllmSettings, context: int) -> int:
-    """Return the cache size for `max_batch` longest chains and `CACHED_CHAINS` finished ones."""
-    blocks = -(-context // BLOCK_TOKENS) * (settings.max_batch + CACHED_CHAINS) + 1
-    return blocks * BLOCK_TOKENS * token_bytes(config, settings)
-
-
-def check_memory(
+def cache_bytes(
     config: ModelShape, settings: VllmSettings, context: int, *, available: int, weights: int
-) -> None:
-    """Refuse a KV cache that this machine has no memory for.
+) -> int:
+    """Return the size of the cache for `max_batch` longest chains, and the finished ones that fit.
 
     Args:
         config: shape of the model.
@@ -46,21 +40,22 @@ def check_memory(
         weights: memory that the model takes of it [bytes].
 
     Raises:
-        SettingsError: weights and cache take more than is available; the message has the longest
-            context that fits.
+        SettingsError: weights and the cache of `max_batch` chains take more than is available; the
+            message has the longest context that fits.
     """
-    needed = cache_bytes(config, settings, context)
-    if weights + needed <= available:
-        return
     block = BLOCK_TOKENS * token_bytes(config, settings)
-    chains = settings.max_batch + CACHED_CHAINS
-    fits = max(0, (available - weights) // block - 1) // chains * BLOCK_TOKENS
+    chain, decoding = -(-context // BLOCK_TOKENS), settings.max_batch
+    blocks = max(0, (available - weights) // block - 1)
+    if (finished := blocks // chain - decoding) >= 0:
+        return ((decoding + min(finished, CACHED_CHAINS)) * chain + 1) * block
+    needed = (decoding * chain + 1) * block
+    fits = blocks // decoding * BLOCK_TOKENS
     hint = f"policy.max_context={fits} fits" if fits else "take a lower policy.max_batch as well"
     raise SettingsError(
         f"policy: vLLM on CPUs reserves {needed / _GIB:.1f} GiB for the keys and values of "
-        f"max_batch ({settings.max_batch}) + {CACHED_CHAINS} chains of max_context ({context}) "
-        f"tokens, and this machine has {available / _GIB:.1f} GiB for them and "
-        f"{weights / _GIB:.1f} GiB of weights; lower policy.max_context or policy.max_batch: {hint}"
+        f"max_batch ({decoding}) chains of max_context ({context}) tokens, and this machine has "
+        f"{available / _GIB:.1f} GiB for them and {weights / _GIB:.1f} GiB of weights; lower "
+        f"policy.max_context or policy.max_batch: {hint}"
     )
 
 

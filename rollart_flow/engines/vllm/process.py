@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from rollart_flow.engines.vllm.cpu_memory import (
     available_bytes,
     cache_bytes,
-    check_memory,
     weights_bytes,
 )
 from rollart_flow.engines.vllm.prefixes import connector
@@ -71,13 +70,14 @@ def start(
         os.environ.setdefault(name, value)
     from vllm.platforms import current_platform
 
-    on_cpu = current_platform.is_cpu()
+    context, phase = settings.max_context or config.max_position_embeddings, settings.phase
+    on_cpu, cache = current_platform.is_cpu(), None
     if on_cpu:
         # Compilation costs more than it saves on CPUs, and would happen at the first request.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
         _check_on_cpu(config, settings)
-        check_memory(
-            config, settings, settings.max_context or config.max_position_embeddings,
+        cache = cache_bytes(
+            config, settings, context,
             available=available_bytes(), weights=weights_bytes(Path(folder)),
         )  # fmt: skip
         lora = {} if config.mixes else lora  # versions are merged
@@ -85,7 +85,6 @@ def start(
     from vllm.config import WeightTransferConfig
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    context, phase = settings.max_context or config.max_position_embeddings, settings.phase
     arguments = AsyncEngineArgs(
         model=str(folder),
         dtype=settings.dtype,
@@ -100,7 +99,7 @@ def start(
         enforce_eager=on_cpu,
         # Memory from which other engines fetch must not move.
         enable_sleep_mode=not on_cpu and phase is None,
-        kv_cache_memory_bytes=cache_bytes(config, settings, context) if on_cpu else None,
+        kv_cache_memory_bytes=cache,
         disable_log_stats=True,
         kv_transfer_config=None if phase is None else connector(phase, on_cpu=on_cpu),
         weight_transfer_config=WeightTransferConfig(

@@ -1,4 +1,4 @@
-"""A KV cache that does not fit into the machine is refused in one line, before vLLM starts."""
+"""The KV cache on a CPU is what fits into the machine, or is refused in one line."""
 
 from pathlib import Path
 
@@ -7,7 +7,6 @@ import pytest
 from rollart_flow.engines.vllm.cpu_memory import (
     available_bytes,
     cache_bytes,
-    check_memory,
     token_bytes,
     weights_bytes,
 )
@@ -29,30 +28,41 @@ SETTINGS = VllmSettings(dtype="bfloat16", max_batch=64)
 GIB = 1 << 30
 
 
+def size(context: int, available: int, weights: int = 0) -> int:
+    return cache_bytes(QWEN, SETTINGS, context, available=available, weights=weights)
+
+
 def test_the_cache_holds_the_longest_chains_in_whole_blocks() -> None:
     assert token_bytes(QWEN, SETTINGS) == 2 * 24 * 2 * 64 * 2
     blocks = LONGEST // 128 * (64 + 64) + 1
-    assert cache_bytes(QWEN, SETTINGS, LONGEST) == blocks * 128 * 12_288  # 48 GiB
-    assert cache_bytes(QWEN, SETTINGS, 129) == (2 * 128 + 1) * 128 * 12_288
+    assert size(LONGEST, 64 * GIB) == blocks * 128 * 12_288  # 48 GiB
+    assert size(129, 64 * GIB) == (2 * 128 + 1) * 128 * 12_288
     assert token_bytes(QWEN, VllmSettings(dtype="float32")) == 2 * token_bytes(QWEN, SETTINGS)
+
+
+def test_as_many_finished_chains_are_kept_as_fit() -> None:
+    chain = LONGEST * 12_288
+    assert size(LONGEST, 41 * GIB, weights=GIB) == (64 + 42) * chain + 128 * 12_288
+    assert 24 * GIB < size(LONGEST, 25 * GIB) < 25 * GIB
+    assert size(LONGEST, 64 * chain + 128 * 12_288) == 64 * chain + 128 * 12_288
 
 
 def test_what_does_not_fit_is_one_line_with_a_context_that_does() -> None:
     with pytest.raises(SettingsError) as caught:
-        check_memory(QWEN, SETTINGS, LONGEST, available=16 * GIB, weights=GIB)
+        size(LONGEST, 16 * GIB, weights=GIB)
     said = str(caught.value)
-    assert "reserves 48.0 GiB" in said
+    assert "reserves 24.0 GiB" in said
     assert "has 16.0 GiB for them and 1.0 GiB of weights" in said
-    assert "policy.max_context=10112 fits" in said
+    assert "policy.max_context=20352 fits" in said
     assert "\n" not in said
-    check_memory(QWEN, SETTINGS, 10112, available=16 * GIB, weights=GIB)
+    assert size(20352, 16 * GIB, weights=GIB) <= 15 * GIB
     with pytest.raises(SettingsError):
-        check_memory(QWEN, SETTINGS, 10112 + 128, available=16 * GIB, weights=GIB)
+        size(20352 + 128, 16 * GIB, weights=GIB)
 
 
 def test_a_machine_that_is_too_small_for_any_context_needs_fewer_chains() -> None:
     with pytest.raises(SettingsError, match=r"take a lower policy\.max_batch as well"):
-        check_memory(QWEN, SETTINGS, LONGEST, available=GIB, weights=GIB - 1000)
+        size(LONGEST, GIB, weights=GIB - 1000)
 
 
 def test_sizes_are_those_of_the_machine_and_of_the_files(tmp_path: Path) -> None:
