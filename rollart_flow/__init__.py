@@ -15,6 +15,7 @@ from rollart_flow.former_modules import find_former_modules
 
 if TYPE_CHECKING:
     from rollart_flow import errors
+    from rollart_flow.checking.rescore_run import rescore
     from rollart_flow.exporting.model import export
     from rollart_flow.harness.harness import Harness
     from rollart_flow.models.policy import Policy
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Harness", "Pipeline", "Policy", "Secret", "buffer", "errors", "evaluate", "export", "filter",
-    "open_run", "reward", "rollout", "tasks", "train",
+    "open_run", "rescore", "reward", "rollout", "tasks", "train",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
@@ -45,6 +46,7 @@ __getattr__, __dir__ = lazy_exports(
         "": "errors",
         "store.run": "open_run",
         "exporting.model": "export",
+        "checking.rescore_run": "rescore",
         "harness.harness": "Harness",
     },
 )

@@ -18,6 +18,7 @@ import polars as pl
 
 from rollart_flow.calls import parse_call
 from rollart_flow.errors import SettingsError
+from rollart_flow.store.sql import condition
 from rollart_flow.types import Outcome
 from rollart_flow.validation import check_count, check_number
 
@@ -122,3 +123,19 @@ def named_filter(text: str) -> pl.Expr:
         return make(*call.arguments, **call.keywords)
     except TypeError as error:
         raise SettingsError(f"filter {text!r}: {error}") from None
+
+
+def filter_of(text: str) -> pl.Expr:
+    """Return the filter for a text: a name such as "varied", or a condition of SQL.
+
+    A condition is what stands after WHERE in a query of `trajectories`: "reward > 0.5".
+
+    Raises:
+        SettingsError: the arguments of a named filter are wrong.
+        QueryError: the text is neither.
+    """
+    try:
+        named = parse_call("filter", text, "varied or length(256)").name in FILTERS
+    except SettingsError:
+        named = False
+    return named_filter(text) if named else condition(text)

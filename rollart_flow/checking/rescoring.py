@@ -22,12 +22,11 @@ from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError,
 from rollart_flow.schema import to_table
 from rollart_flow.store import Run, RunStatus, RunWriter
 from rollart_flow.store.lease import Lease
+from rollart_flow.store.rescored import REWARD, SUCCESS
 from rollart_flow.text import one_line
 from rollart_flow.types.verdicts import Judgement, Verdict, VerdictKind, VerdictSource
 from rollart_flow.verdict_rows import judged_rows, verdict_from_row
 
-REWARD, SUCCESS = "reward", "success"
-"""Keys of the rows of a rescoring with its reward, and with 1 for a solved task and 0 otherwise."""
 _AT_ONCE = 64
 """Attempts whose diffs are read, and whose verdicts are committed, together."""
 
@@ -92,7 +91,7 @@ async def rescore(run: Run, settings: RescoreSettings) -> AsyncGenerator[Rescore
         StoreError: the run cannot be read or written.
     """
     judges = _Judges(settings)
-    with _added_to(run) as writer:
+    with added_to(run) as writer:
         try:
             for rows in _unjudged(run, settings):
                 before = _known(run, [row["trajectory_id"] for row in rows])
@@ -140,7 +139,7 @@ class _Judges:
 
 
 @contextmanager
-def _added_to(run: Run) -> Iterator[RunWriter]:
+def added_to(run: Run) -> Iterator[RunWriter]:
     """Open the writer of a run that has ended, and that stays as it ended."""
     info = run.info
     if info.status is RunStatus.RUNNING:

@@ -1,4 +1,4 @@
-"""`rollart rescore`: another verifier judges what the attempts of a run left."""
+"""`rollart rescore`: another verifier or reward judges the stored attempts of a run."""
 
 import asyncio
 import os
@@ -33,6 +33,24 @@ def rescore(
             metavar="FILE", help="Pipeline file whose domains judge; that of the run by default."
         ),
     ] = None,
+    reward: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:FUNCTION", help="Score trajectories by a reward function instead."
+        ),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            metavar="EXPR",
+            help="Only attempts that a filter keeps, such as varied or 'reward > 0'.",
+        ),
+    ] = None,
+    environ: Annotated[
+        list[str] | None,
+        typer.Option(help="An environment variable that the function needs; may be repeated."),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Name of the rescoring; an unfinished one of this name goes on."),
@@ -47,7 +65,17 @@ def rescore(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge stored diffs again; exit code 1 if one of them could not be judged."""
+    """Judge stored diffs, or score trajectories, again; exit code 1 if one could not be judged."""
+    if reward is not None:
+        if verifier is not None:
+            raise SettingsError("--verifier judges diffs, --reward scores trajectories; give one")
+        from rollart_flow.cli.rescore_rewards import RewardOptions, rescore_rewards
+
+        options = RewardOptions(reward, name, domain, where, environ or (), timeout_s, workers)
+        rescore_rewards(run, options, store, as_json=as_json)
+        return
+    if where is not None or environ:
+        raise SettingsError("--filter and --environ go with --reward FILE.py:FUNCTION")
     from rollart_flow.checking.rescoring import (
         RescoreSettings,
         check_rescore_name,

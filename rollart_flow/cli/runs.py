@@ -125,8 +125,8 @@ def query(
         list[str] | None,
         typer.Option(
             "--filter",
-            metavar="NAME",
-            help="Only trajectories that a filter keeps, such as varied or 'length(256)'.",
+            metavar="EXPR",
+            help="Only trajectories that a filter keeps: varied, 'length(256)', or 'reward > 0'.",
         ),
     ] = None,
     at: Annotated[
@@ -137,12 +137,12 @@ def query(
     as_json: AsJson = False,
 ) -> None:
     """Run SQL over trajectories, batches, steps, weights, events, bindings and evaluations."""
-    from rollart_flow.algorithms.filters import named_filter
+    from rollart_flow.algorithms.filters import filter_of
     from rollart_flow.cli.rows import render_rows
     from rollart_flow.store import open_run
     from rollart_flow.store.damage import reading
 
-    where = [named_filter(text) for text in filters or ()]
+    where = [filter_of(text) for text in filters or ()]
     opened = open_run(run, store=store)
     if at is not None:
         opened = opened.as_of(seq=at)

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rollart_flow.cli.environments import EnvironmentUse, environment_use
@@ -82,6 +82,8 @@ class Summary:
     """Time in environments and boxes; None if nothing was generated."""
     captured: "TokenAccount | None" = None
     """Sampled tokens of captured agents, delivered or not; None without such agents."""
+    rescorings: Mapping[str, int] = field(default_factory=dict)
+    """Attempts that each rescoring judged, by its name."""
     warnings: tuple[str, ...] = ()
     """Failures that did not end the run: of the maintenance of its tables, and of trackers; and
     alarms."""
@@ -90,6 +92,7 @@ class Summary:
         return {
             **self.__dict__,
             "curves": [curve.__dict__ for curve in self.curves],
+            "rescorings": dict(self.rescorings),
             "environments": self.environments and self.environments.as_json(),
             "captured": self.captured and self.captured.as_json(),
         }
@@ -117,6 +120,7 @@ def summarize(run: "Run") -> Summary:
     import polars as pl
 
     from rollart_flow.analysis.delivery import token_account
+    from rollart_flow.store.rescored import rescorings
 
     info, tables = run.info, run.snapshot()
     nodes = info.settings.get("nodes", {}).values()
@@ -153,6 +157,7 @@ def summarize(run: "Run") -> Summary:
         example=None if example.is_empty() else str(example.item()),
         environments=environment_use(tables),
         captured=token_account(tables),
+        rescorings=rescorings(tables),
         warnings=_warnings(tables),
     )
 

@@ -29,6 +29,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _READS_FILES = re.compile(r"(read|scan)_\w+", re.IGNORECASE)
+_SUBQUERY = re.compile(r"\bselect\b")
 _QUOTES = ("string", "quoted")
 _READING = ("select", "with", "from", "values", "show", "explain")
 _BIGGEST = 2**63 - 1
@@ -77,6 +78,21 @@ def lazy_sql(query: str, tables: Mapping[str, pl.LazyFrame]) -> pl.LazyFrame:
     checked = _checked(query)
     with _polars_errors(tables):
         return pl.SQLContext(tables, eager=False).execute(checked)
+
+
+def condition(text: str) -> pl.Expr:
+    """Return what stands after WHERE in a query, as an expression.
+
+    Raises:
+        QueryError: the text is no expression, or one that reads something else than columns.
+    """
+    checked = _checked(f"SELECT {text}").partition(" ")[2]
+    if _SUBQUERY.search(" ".join(name.lower() for name in words(checked))):
+        raise QueryError("condition: it has a query; it reads the columns of one table only")
+    try:
+        return pl.sql_expr(checked)
+    except pl.exceptions.PolarsError as error:
+        raise QueryError(f"condition {one_line(text, 80)!r}: {files.one_line(error)}") from error
 
 
 @contextmanager
