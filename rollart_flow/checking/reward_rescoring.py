@@ -6,18 +6,20 @@ is interrupted and repeated; the function sees what a reward function sees in a 
 its own that is killed at the time limit.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from rollart_flow.checking.rescoring import added_to
 from rollart_flow.errors import QueryError, SettingsError
-from rollart_flow.replay.stored_attempts import StoredAttempt, attempts_to_score
 from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.rewards.score import Scorer, ScoreResult
 from rollart_flow.schema import to_table
@@ -26,6 +28,9 @@ from rollart_flow.store.rescored import REWARD, key_of_part
 from rollart_flow.types import TRAINABLE
 from rollart_flow.types.verdicts import Verdict, VerdictKind
 from rollart_flow.verdict_rows import judged_rows
+
+if TYPE_CHECKING:
+    from rollart_flow.replay.stored_attempts import StoredAttempt
 
 _FEWEST, _MOST = 64, 1024
 """Attempts that are read and committed together: few where scoring takes long."""
@@ -82,6 +87,8 @@ async def score_again(run: Run, settings: RewardRescoring) -> AsyncGenerator[Sco
         QueryError: the condition cannot be evaluated.
         StoreError: the run cannot be read or written.
     """
+    from rollart_flow.replay.stored_attempts import attempts_to_score  # its package loads torch
+
     _check_digest(run, settings)
     todo = _to_score(run, settings)
     scorer = Scorer(settings.function, settings.source, environ=settings.environ)
@@ -115,7 +122,7 @@ async def score_again(run: Run, settings: RewardRescoring) -> AsyncGenerator[Sco
 
 
 def _results(
-    tasks: Sequence["asyncio.Task[tuple[StoredAttempt, ScoreResult, float]]"],
+    tasks: Sequence[asyncio.Task[tuple[StoredAttempt, ScoreResult, float]]],
 ) -> Iterator[tuple[StoredAttempt, ScoreResult, float]]:
     """Yield the results of the tasks that have one, and cancel the others."""
     for task in tasks:
