@@ -16,7 +16,7 @@ Starts = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _CHAIN = frozenset({"token_ids", "action_mask", "logprobs", "token_versions"})
 """Lists with an item for each token of the chain."""
-_ACTIONS = frozenset({"kept_token_ids", "values", "old_logprobs"})
+_ACTIONS = frozenset({"kept_token_ids", "values", "old_logprobs", "reference_logprobs"})
 """Lists with an item for each action token."""
 _SUMS = frozenset({"tokens", "tool_calls", "tool_errors"})
 

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from rollart_flow.algorithms.recipes.dapo import dapo as dapo
     from rollart_flow.algorithms.recipes.decoupled_ppo import decoupled_ppo as decoupled_ppo
     from rollart_flow.algorithms.recipes.double_sided import double_sided as double_sided
+    from rollart_flow.algorithms.recipes.dpo import dpo as dpo
     from rollart_flow.algorithms.recipes.dr_grpo import dr_grpo as dr_grpo
     from rollart_flow.algorithms.recipes.grpo import grpo as grpo
     from rollart_flow.algorithms.recipes.gspo import gspo as gspo
     from rollart_flow.algorithms.recipes.impala import impala as impala
     from rollart_flow.algorithms.recipes.ipa import ipa as ipa
+    from rollart_flow.algorithms.recipes.ipo import ipo as ipo
     from rollart_flow.algorithms.recipes.kimi import kimi as kimi
+    from rollart_flow.algorithms.recipes.kto import kto as kto
     from rollart_flow.algorithms.recipes.ppo import ppo as ppo
     from rollart_flow.algorithms.recipes.reinforce_plus_plus import (
         reinforce_plus_plus as reinforce_plus_plus,

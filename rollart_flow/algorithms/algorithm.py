@@ -86,6 +86,12 @@ class Algorithm(CheckedSettings):
                 f"{type(self.loss).__name__} reaches the behavior policy by itself; take one of "
                 "them, or a ratio_to='old' where the loss has it"
             )
+        if self.advantage.needs_reference and self.reference != 0:
+            raise SettingsError(
+                f"{self.name}: reference={self.reference} is of a penalty (kl); "
+                f"{type(self.advantage).__name__} needs a reference from the first step on, which "
+                "is the policy that the run starts from"
+            )
         if self.advantage.needs_values and self.critic is None:
             raise SettingsError(
                 f"{self.name}: {type(self.advantage).__name__} needs values; give critic=Critic()"
@@ -98,8 +104,8 @@ class Algorithm(CheckedSettings):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether `Tokens.reference_logprobs` is needed from the reference version on."""
-        return self.kl > 0
+        """Whether logprobs of a reference policy are needed from the reference version on."""
+        return self.kl > 0 or self.advantage.needs_reference
 
     @property
     def factor(self) -> Correction | None:
@@ -110,7 +116,13 @@ class Algorithm(CheckedSettings):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Names in `Tokens` that loss and correction need, without those of the reference."""
+        """Names in `Tokens` that loss and correction need, without those of the reference, and
+        columns of `batches` that the estimator needs."""
+        return self._read_in_passes | self.advantage.reads
+
+    @property
+    def _read_in_passes(self) -> frozenset[str]:
+        """Names in `Tokens` that loss and correction need."""
         factor = self.factor
         return self.loss.needs | (frozenset() if factor is None else factor.needs)
 
@@ -118,7 +130,7 @@ class Algorithm(CheckedSettings):
     def columns(self) -> frozenset[str]:
         """Columns of a batch that loss, correction and critic read, by name."""
         critic = frozenset() if self.critic is None else frozenset({TARGETS})
-        return (self.needs - COMPUTED) | critic
+        return (self._read_in_passes - COMPUTED) | critic
 
     def advantages(self, batch: pa.Table) -> Advantages:
         """Estimate the advantages of a batch; an episode of several rows counts once."""

@@ -46,7 +46,8 @@ class Advantages:
     zero_variance_groups: int
     """Groups whose rewards were all equal."""
     columns: Mapping[str, Rows] = field(default_factory=dict)
-    """Further columns of `batches` to store, by name (`TARGETS`), in their declared types."""
+    """Further columns of `batches` to store, by name (`TARGETS`), in their declared types: a list
+    of one number for each action token, or one number for each trajectory, in an array of 1."""
 
 
 class Estimator(ABC):
@@ -57,6 +58,18 @@ class Estimator(ABC):
     needs_old_logprobs: ClassVar[bool] = False
     """Whether it reads the column `old_logprobs`, list<float32> [action tokens]: log pi of the
     weights that the step starts from (`trained_version`)."""
+    needs_reference: ClassVar[bool] = False
+    """Whether it reads the column `reference_logprobs`, list<float32> [action tokens]: log pi_ref
+    of the reference policy."""
+    needs_mismatched: ClassVar[bool] = False
+    """Whether it reads `old_logprobs` and `reference_logprobs` of mismatched trajectories too, see
+    `parts.mismatched`."""
+    single_update: ClassVar[bool] = False
+    """Whether its values are the slope of a loss at the weights that the step starts from, so that
+    a step must be one update."""
+    reads: ClassVar[frozenset[str]] = frozenset()
+    """Names of columns of `batches` that it reads and that the source of the batch fills, such as
+    `pair`."""
 
     @abstractmethod
     def __call__(self, batch: pa.Table) -> Advantages:

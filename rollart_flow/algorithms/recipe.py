@@ -5,11 +5,13 @@ its own keywords and those of `Common`. The invariant: a keyword that a recipe d
 that would be ignored, is refused.
 """
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TypedDict
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Correction, Estimator, Loss, RatioTo
+from rollart_flow.algorithms.losses.linearized import Linearized
 from rollart_flow.algorithms.parts.aggregation import Aggregation, Decayed
 from rollart_flow.algorithms.parts.critic import Critic
 from rollart_flow.algorithms.parts.divergence import KLEstimator
@@ -50,6 +52,13 @@ class WithRatio(Common, total=False):
     `behavior`."""
 
 
+class OfPreferences(TypedDict, total=False):
+    """Keywords of every recipe that learns from preferences; other parts belong to its loss."""
+
+    entropy: float
+    """Factor of the entropy bonus; 0 gives none."""
+
+
 def ratio_to(keywords: WithRatio) -> RatioTo:
     """Take the denominator of the ratio out of the keywords of a recipe."""
     return ratio_of(keywords.pop("ratio_to", None), keywords)
@@ -74,12 +83,27 @@ def compose(
     Raises:
         SettingsError: a keyword that no recipe has, a value out of its range, or a contradiction.
     """
-    known = sorted(Common.__annotations__)
-    for key in common:
+    _check_keywords(name, common, Common)
+    given: Common = {"advantage": advantage, "aggregation": aggregation, "critic": critic}
+    given.update(common)
+    return Algorithm(name, loss, **given)
+
+
+def compose_preferences(name: str, loss: Estimator, common: OfPreferences) -> Algorithm:
+    """Build the algorithm of a recipe whose loss an estimator computes (`losses.Linearized`).
+
+    Raises:
+        SettingsError: a keyword that these recipes do not have, or a value out of its range.
+    """
+    _check_keywords(name, common, OfPreferences)
+    # The mean over trajectories of the sums over their tokens.
+    return Algorithm(name, Linearized(), loss, "constant", constant_tokens=1, **common)
+
+
+def _check_keywords(name: str, given: Iterable[str], permitted: type) -> None:
+    known = sorted(permitted.__annotations__)
+    for key in given:
         if key not in known:
             near = get_close_matches(key, known, 1)
             hint = f"did you mean {near[0]}?" if near else f"common ones are {', '.join(known)}"
             raise SettingsError(f"{name} has no setting {key!r}; {hint}")
-    given: Common = {"advantage": advantage, "aggregation": aggregation, "critic": critic}
-    given.update(common)
-    return Algorithm(name, loss, **given)

@@ -16,7 +16,9 @@ import pyarrow.compute as pc
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Advantages
 from rollart_flow.algorithms.parts.branches import BranchWeight
+from rollart_flow.algorithms.parts.mismatched import MISMATCHED, mismatched
 from rollart_flow.episode_rows import as_episodes, starts_of
+from rollart_flow.schema import row_schema
 
 Assess = Callable[[pa.Table], pa.Table]
 """Type of `Trainer.recompute_old_logprobs`: columns computed under the trainer's weights."""
@@ -69,17 +71,19 @@ def prepare(
     rows = rows.append_column("weight", weights).append_column("trained_version", trained)
     rows = rows.append_column("lag", lag_of(rows, trained_version))
     for name, values in advantages.columns.items():
-        rows = rows.append_column(name, _lists(values))
+        rows = rows.append_column(name, _column(name, values))
     stored = (*_COLUMNS, *advantages.columns)
     return Prepared(rows, stored, advantages.zero_variance_groups)
 
 
 def estimate(algorithm: Algorithm, rows: pa.Table, recompute_old_logprobs: Assess) -> Advantages:
     """Compute the advantages of a batch, with the trainer's own columns if they are needed."""
-    if algorithm.advantage.needs_values or algorithm.advantage.needs_old_logprobs:
-        found = recompute_old_logprobs(rows)
-        for name in found.column_names:
-            rows = rows.append_column(name, found[name])
+    reads = algorithm.advantage
+    if reads.needs_values or reads.needs_old_logprobs or reads.needs_reference:
+        rows = _with_columns(rows, recompute_old_logprobs(rows))
+    if reads.needs_mismatched:
+        found = recompute_old_logprobs(mismatched(rows))
+        rows = _with_columns(rows, found, MISMATCHED)
     return algorithm.advantages(rows)
 
 
@@ -98,6 +102,18 @@ def _with_actions(rows: pa.Table) -> pa.Table:
     if len(starts) == rows.num_rows + 1:
         return rows
     return rows.filter(pc.is_valid(rows["policy_version_start"]))
+
+
+def _with_columns(rows: pa.Table, found: pa.Table, prefix: str = "") -> pa.Table:
+    for name in found.column_names:
+        rows = rows.append_column(f"{prefix}{name}", found[name])
+    return rows
+
+
+def _column(name: str, values: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]]) -> pa.Array:
+    """Convert one array per trajectory to a column of `batches`, in its declared type."""
+    declared = row_schema("batches").field(name).type
+    return _lists(values) if pa.types.is_list(declared) else pa.array(np.concatenate(values))
 
 
 def _lists(values: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]]) -> pa.Array:

@@ -19,7 +19,7 @@ from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.keywords import Converted, nested, part, setting
 from rollart_flow.pipeline.node import Node, node, variadic
 from rollart_flow.pipeline.producing import Trajectories, check_unique
-from rollart_flow.trainers.build import check_trainer
+from rollart_flow.trainers.build import check_trainer, check_updates
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights.registry import transport_of
 from rollart_flow.weights.transport import TransferEnds, TransferSettings
@@ -155,6 +155,7 @@ class Train(Node, _Trains):
     """Name of the node."""
 
     def _check(self) -> None:
+        check_updates(self.algorithm, self.trainer, self.branch_weight)
         transport_of(self.weight_store).check(self._transfer_ends())
         if self.minibatches > self.up.batch_size:
             raise SettingsError(

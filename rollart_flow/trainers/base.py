@@ -123,7 +123,8 @@ class Trainer(ABC):
         """Compute logprobs and values of rows of `trajectories` under the current weights.
 
         Returns:
-            `old_logprobs` and, with a critic, `values`: list<float32> [action tokens], in order.
+            `old_logprobs`, with a critic `values`, and `reference_logprobs` if the estimator of
+            advantages reads them: list<float32> [action tokens], in order.
 
         Raises:
             TrainerError: a row cannot be scored.

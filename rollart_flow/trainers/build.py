@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rollart_flow.algorithms.algorithm import Algorithm
+from rollart_flow.algorithms.parts.branches import BranchWeight
 from rollart_flow.errors import SettingsError
 from rollart_flow.models.architectures import TRANSFORMERS
 from rollart_flow.models.policy import Policy
@@ -43,6 +44,25 @@ def check_trainer(policy: Policy, settings: TrainerSettings) -> None:
             intermediate=policy.intermediate,
             layers=policy.layers,
         )
+
+
+def check_updates(
+    algorithm: Algorithm, settings: TrainerSettings, branch_weight: BranchWeight
+) -> None:
+    """Refuse settings with which a loss that is linear around a step's first weights is another.
+
+    Raises:
+        SettingsError: a step is several updates, or rows of an episode do not share its weight.
+    """
+    if not algorithm.advantage.single_update:
+        return
+    if settings.minibatches * settings.epochs > 1:
+        raise SettingsError(
+            f"{algorithm.name} takes one update a step, from the slope of its loss at the weights "
+            "that the step starts from; set minibatches and epochs to 1, and take smaller batches"
+        )
+    if branch_weight != "split":
+        raise SettingsError(f"{algorithm.name} weighs whole episodes; set branch_weight to split")
 
 
 def build_trainer(

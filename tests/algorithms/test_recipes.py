@@ -20,12 +20,15 @@ from rollart_flow.algorithms import (
     dapo,
     decoupled_ppo,
     double_sided,
+    dpo,
     dr_grpo,
     grpo,
     gspo,
     impala,
     ipa,
+    ipo,
     kimi,
+    kto,
     ppo,
     reinforce_plus_plus,
     rloo,
@@ -44,14 +47,18 @@ from rollart_flow.algorithms.advantages import (
     LeaveOneOut,
     VTrace,
 )
-from rollart_flow.algorithms.losses import Clipped, Truncated, Vanilla
+from rollart_flow.algorithms.base import Estimator
+from rollart_flow.algorithms.losses import Clipped, Linearized, Truncated, Vanilla
 from rollart_flow.algorithms.recipe import Common
 from rollart_flow.algorithms.recipes.cispo import CISPO
 from rollart_flow.algorithms.recipes.decoupled_ppo import Decoupled
 from rollart_flow.algorithms.recipes.double_sided import DoubleSided
+from rollart_flow.algorithms.recipes.dpo import DPO
 from rollart_flow.algorithms.recipes.gspo import GSPO
 from rollart_flow.algorithms.recipes.ipa import IPA
+from rollart_flow.algorithms.recipes.ipo import IPO
 from rollart_flow.algorithms.recipes.kimi import Kimi
+from rollart_flow.algorithms.recipes.kto import MismatchedKTO
 from rollart_flow.algorithms.recipes.topr import TOPR
 from rollart_flow.algorithms.registry import CORRECTIONS, RECIPES
 from rollart_flow.errors import SettingsError
@@ -79,7 +86,21 @@ DEFAULTS: dict[Recipe, Algorithm] = {
     kimi: Algorithm("kimi", Kimi(0.1), GroupCentered()),
 }
 
+
+def of_preferences(name: str, loss: Estimator) -> Algorithm:
+    return Algorithm(name, Linearized(), loss, "constant", constant_tokens=1)
+
+
+PREFERENCES: dict[Recipe, Algorithm] = {
+    dpo: of_preferences("dpo", DPO(0.1, 0.0, 0.0)),
+    ipo: of_preferences("ipo", IPO(0.1)),
+    kto: of_preferences("kto", MismatchedKTO(0.1, 1.0, 1.0)),
+}
+"""Recipes whose loss an estimator computes: its parts cannot be replaced."""
+
 OTHER: dict[str, Any] = {
+    "beta": 0.7, "label_smoothing": 0.2, "nll": 0.5, "desirable": 1.3, "undesirable": 0.6,
+    "reference_point": "zero", "entropy": 0.1,
     "clip": 0.11, "clip_high": 0.47, "dual": 3.0, "eps": 0.5, "ratio_to": "old", "gamma": 0.7,
     "lam": 0.8, "rho_bar": 1.5, "c_bar": 0.5, "cap": 1.7, "proximal": "interpolated", "mask": True,
     "positive": 0.4, "negative": 0.3, "high": 2.0, "max_lag": 2, "tau": 0.9,
@@ -96,8 +117,8 @@ def own_keywords(recipe: Recipe) -> list[str]:
 
 def test_defaults_are_those_of_the_papers() -> None:
     made = {recipe for _, recipe in RECIPES.variants()}
-    assert made == {*DEFAULTS, dr_grpo}, "a recipe without a line here"
-    for recipe, expected in DEFAULTS.items():
+    assert made == {*DEFAULTS, *PREFERENCES, dr_grpo}, "a recipe without a line here"
+    for recipe, expected in {**DEFAULTS, **PREFERENCES}.items():
         assert recipe() == expected
 
 
@@ -109,7 +130,10 @@ def test_dr_grpo_must_be_given_its_constant() -> None:
         dr_grpo()
 
 
-@pytest.mark.parametrize("recipe", list(DEFAULTS), ids=lambda recipe: recipe.__name__)
+EVERY = [*DEFAULTS, *PREFERENCES]
+
+
+@pytest.mark.parametrize("recipe", EVERY, ids=lambda recipe: recipe.__name__)
 def test_every_keyword_of_a_recipe_changes_what_it_makes(recipe: Recipe) -> None:
     """That what it makes then changes the loss is tested with the losses and estimators."""
     for name in own_keywords(recipe):
@@ -156,6 +180,12 @@ def test_a_common_keyword_is_used_or_refused(recipe: Recipe, name: str) -> None:
         (grpo, {"eps": 0.1, "advantage": LeaveOneOut()}, r"eps=0.1 is of GRPO's own advantage"),
         (grpo, {"advantage": GAE()}, r"GAE needs values; give critic=Critic\(\)"),
         (grpo, {"critic": Critic()}, r"nothing trains the critic"),
+        (dpo, {"kl": 0.1}, r"dpo has no setting 'kl'; common ones are entropy$"),
+        (dpo, {"beta": 0.0}, r"beta=0.0: expected a number above 0"),
+        (dpo, {"label_smoothing": 0.6}, r"label_smoothing=0.6: expected"),
+        (ipo, {"beta": -1}, r"beta=-1: expected a number above 0"),
+        (kto, {"desirable": 0}, r"desirable=0: expected a number above 0"),
+        (kto, {"reference_point": "none"}, r"reference_point='none': expected one of mismatched"),
         (ppo, {"critic": None}, r"GAE needs values"),
         (grpo, {"correction": tis}, r"correction=<.*or a Correction; call it: tis"),
         (grpo, {"correction": Decayed()}, r"expected None or a Correction$"),
@@ -192,7 +222,7 @@ def test_stale_trajectories_count_for_less() -> None:
     assert grpo().weights(rows).tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("recipe", list(DEFAULTS), ids=lambda recipe: recipe.__name__)
+@pytest.mark.parametrize("recipe", EVERY, ids=lambda recipe: recipe.__name__)
 def test_what_a_recipe_makes_is_a_value(recipe: Recipe) -> None:
     made = recipe(entropy=0.1)
     assert pickle.loads(pickle.dumps(made)) == made

@@ -27,6 +27,14 @@ from rollart_flow.trainers.step.scoring import recompute_logprobs
 from rollart_flow.types import Sampling
 from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, Row, initial_weights, make_rows, on_policy, table
+from tests.trainers.preferences import (
+    CASES,
+    loss_and_gradient,
+    norm,
+    preference_batch,
+    preference_rows,
+    train_on,
+)
 
 CUT = RankSettings(optimizer=adamw(1e-2), minibatches=3, epochs=2, micro_batch_tokens=100)
 """Settings under which a step is several updates, so that order and RNG matter."""
@@ -132,6 +140,17 @@ class TrainerConformance(ABC):
     def test_another_batch_gives_another_version(self) -> None:
         one, other = self.start(), self.start()
         assert bits(one.train_step(1, batch_of(1))) != bits(other.train_step(1, batch_of(2)))
+
+    def test_preferences_give_the_loss_and_the_gradient_of_their_paper(self) -> None:
+        """In the second step, in which the policy is no longer the reference."""
+        algorithm, formula = CASES["kto"]
+        trainer = self.start(replace(CUT, minibatches=1, epochs=1), algorithm)
+        train_on(trainer, algorithm, 1, preference_batch(preference_rows(1)))
+        weights, rows = trainer.weights(), preference_rows(2)
+        result = train_on(trainer, algorithm, 2, preference_batch(rows))
+        loss, gradient = loss_and_gradient(formula, rows, weights, initial_weights())
+        assert result.loss == pytest.approx(loss, rel=10 * self.tolerance)
+        assert result.grad_norm == pytest.approx(norm(gradient), rel=100 * self.tolerance)
 
     def test_packed_rows_give_the_step_of_padded_rows(self) -> None:
         """The reference is computed once for both epochs of packed rows, and twice for others."""

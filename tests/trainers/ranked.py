@@ -32,6 +32,7 @@ from rollart_flow.weights import fingerprint
 from tests.trainers.cases import CONFIG, completed, initial_weights, make_rows, table
 from tests.trainers.conformance import CUT, TrainerConformance, batch_of, bits
 from tests.trainers.gang import Gang, GangTrainer
+from tests.trainers.preferences import CASES, preference_batch, preference_rows, train_on
 
 WHOLE = RankSettings(optimizer=adamw(1e-3, clip_norm=0), micro_batch_tokens=100)
 COMPARED = (
@@ -146,6 +147,17 @@ class RankedParity:
         weights = one.weights()
         for name, tensor in several.weights().items():
             assert float((tensor - weights[name]).abs().max()) <= 2e-5, name
+
+    def test_preferences_are_learned_from_as_by_the_embedded_trainer(self) -> None:
+        algorithm, _ = CASES["dpo"]
+        settings = replace(WHOLE, optimizer=adamw(1e-3))
+        several = self.several(algorithm, settings)
+        one = EmbeddedTrainer(CONFIG, initial_weights(), algorithm, settings)
+        for step in (1, 2):
+            batch = preference_batch(preference_rows(step))
+            found, expected = (train_on(each, algorithm, step, batch) for each in (several, one))
+            assert found.loss == pytest.approx(expected.loss, abs=1e-5)
+            assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-4)
 
     def test_fewer_rows_than_ranks_still_train(self) -> None:
         settings = replace(WHOLE, minibatches=3)

@@ -3,6 +3,7 @@
 The loss of a single recipe is in the file of the recipe, see `rollart_flow.algorithms.recipes`.
 """
 
+from rollart_flow.algorithms.losses.linearized import Linearized
 from rollart_flow.algorithms.losses.surrogates import (
     Clipped,
     RatioLoss,
@@ -13,7 +14,15 @@ from rollart_flow.algorithms.losses.surrogates import (
 )
 from rollart_flow.exports import lazy_exports
 
-__all__ = ["Clipped", "RatioLoss", "Truncated", "Vanilla", "segment_maxima", "segment_means"]
+__all__ = [
+    "Clipped",
+    "Linearized",
+    "RatioLoss",
+    "Truncated",
+    "Vanilla",
+    "segment_maxima",
+    "segment_means",
+]
 
 __getattr__, _ = lazy_exports(
     "rollart_flow.algorithms",

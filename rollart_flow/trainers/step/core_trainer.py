@@ -26,6 +26,7 @@ from rollart_flow.errors import BatchError, TrainerError
 from rollart_flow.text import counted
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.batch.passes import packs
+from rollart_flow.trainers.batch.ragged import Array
 from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch, read_scorable
 from rollart_flow.trainers.checkpoint.checkpoint import RNG, Checkpoint
 from rollart_flow.trainers.ranks import Ranks
@@ -155,7 +156,12 @@ class CoreTrainer(Trainer):
         self._check_passes(rows)
         with pinned(self.settings.threads):
             old_policy = self._recompute(rows)
-        found = {"old_logprobs": old_policy.logprobs, "values": old_policy.values}
+            reference = self._recompute_reference(rows)
+        found = {
+            "old_logprobs": old_policy.logprobs,
+            "values": old_policy.values,
+            "reference_logprobs": reference,
+        }
         given = {name: values for name, values in found.items() if values is not None}
         return pa.table({name: rows.action_lists(values) for name, values in given.items()})
 
@@ -284,6 +290,18 @@ class CoreTrainer(Trainer):
         if self._ranks.count > 1:
             for rows in packs(batch.used_lengths, self.settings.micro_batch_tokens):
                 batch.micro_batch(rows, self._model.config.vocab_size)
+
+    def _recompute_reference(self, batch: TrainingBatch) -> Array | None:
+        """Return the reference's logprobs of all action tokens; None if no estimator reads them."""
+        if (
+            not self.algorithm.advantage.needs_reference
+            or (frozen := self._reference.model) is None
+        ):
+            return None
+        # Each rank has the whole reference; with stages, not all ranks take part in sums.
+        ranks = self._ranks if self._ranks.stages == 1 else Ranks(device=self._ranks.device)
+        model, tokens = self._computed(frozen), self.settings.micro_batch_tokens
+        return recompute_old_logprobs(model, batch, tokens, ranks=ranks).logprobs
 
     def _recompute(self, batch: TrainingBatch) -> OldPolicy:
         tokens = self.settings.micro_batch_tokens
