@@ -9,11 +9,11 @@ of modules in `tests.conftest` sees to it that this happens once.
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import ray
+from ray._private.node import Node
 from ray.cluster_utils import Cluster as RayCluster
-
-from rollart_flow.runner.executors.ray_cluster import ray_cluster
 
 
 class SharedRay:
@@ -25,6 +25,9 @@ class SharedRay:
 
     def start(self) -> None:
         """Start it, unless it runs."""
+        # Loads torch, which workers that load the module of a test should not.
+        from rollart_flow.runner.executors.ray_cluster import ray_cluster
+
         if not self._running:
             self._cluster.enter_context(ray_cluster())
             self._running = True
@@ -44,7 +47,8 @@ def own_ray(**settings: Any) -> Iterator[None]:
     """A Ray of this machine with two CPUs, unless settings of `ray.init` say otherwise."""
     SHARED_RAY.end()
     few: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False}
-    ray.init("local", **few | settings)
+    with _without_watchers():
+        ray.init("local", **few | settings)
     try:
         yield
     finally:
@@ -57,11 +61,25 @@ def ray_nodes(*nodes: dict[str, Any]) -> Iterator[RayCluster]:
     SHARED_RAY.end()
     cluster = RayCluster()
     try:
-        for number, settings in enumerate(nodes):
-            quiet = {"include_dashboard": False} if number == 0 else {}
-            cluster.add_node(**settings, **quiet)
+        with _without_watchers():
+            for number, settings in enumerate(nodes):
+                quiet = {"include_dashboard": False} if number == 0 else {}
+                cluster.add_node(**settings, **quiet)
         ray.init(address=cluster.address, log_to_driver=False)
         yield cluster
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+@contextmanager
+def _without_watchers() -> Iterator[None]:
+    """A Ray that is started here lacks three processes, which are half of what its start takes.
+
+    They forward logs to the driver, ask a cloud for nodes, and serve the dashboard: no test of a
+    run has these. The Ray that tests share is started as a run starts it.
+    """
+    with ExitStack() as patches:
+        for starts in ("start_log_monitor", "start_monitor", "start_api_server"):
+            patches.enter_context(patch.object(Node, starts, lambda *_, **__: None))
+        yield

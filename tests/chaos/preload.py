@@ -1,7 +1,10 @@
 """What drivers and scenarios import: loaded once by the process that forks them.
 
-Its imports start no thread, which a forked process would lack.
+Its imports start no thread, which a forked process would lack. Nobody looks for garbage among what
+they leave: each forked process would walk it, and so copy its memory.
 """
+
+import gc
 
 import pydantic  # noqa: F401
 import tokenizers  # noqa: F401
@@ -18,3 +21,4 @@ import rollart_flow.trainers.backends.embedded  # noqa: F401
 from tests.chaos.matrix import load
 
 load()
+gc.freeze()

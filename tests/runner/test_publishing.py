@@ -27,16 +27,21 @@ from tests.runner.local import events, pid_of
 from tests.runner.world import check_sound, source
 from tests.weights.conformance import tensors_of
 
-pytestmark = pytest.mark.usefixtures("shared_ray")
-
 STEPS = 5
 
 
 class Watched:
     """A run: somebody acts before its first attempt, and after its first step, once each."""
 
-    def __init__(self, folder: Path, before: Callable[[], None], after: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        before: Callable[[], None],
+        after: Callable[[], None],
+        executor: str = "ray",
+    ) -> None:
         self._acts = {"rolling out": before, "step 1": after}
+        self._executor = executor
         self._folder = folder
         self.uri = str(folder / "coins")
         self.store = LocalWeightStore(folder / "coins" / "weights")
@@ -44,7 +49,13 @@ class Watched:
     def run(self) -> Run:
         """Run it to its end."""
         loaded = load_source(source(self._folder, steps=STEPS, every=STEPS), self._folder / "c.py")
-        runner.run(loaded, store=str(self._folder), name="coins", on_progress=self._told)
+        runner.run(
+            loaded,
+            store=str(self._folder),
+            name="coins",
+            executor=self._executor,
+            on_progress=self._told,
+        )
         return open_run(self.uri)
 
     def _told(self, progress: Progress) -> None:
@@ -53,8 +64,9 @@ class Watched:
         self._acts.pop(now, lambda: None)()
 
 
+@pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.whole)])
 def test_neither_the_step_nor_its_rows_wait_for_a_version_and_no_engine_moves_before_it_is_there(
-    tmp_path: Path, plants: list[RunProcesses]
+    tmp_path: Path, plants: list[RunProcesses], executor: str
 ) -> None:
     held = ExitStack()
 
@@ -70,7 +82,7 @@ def test_neither_the_step_nor_its_rows_wait_for_a_version_and_no_engine_moves_be
         assert processes.engines.call.version() == [0]
         held.close()
 
-    watched = Watched(tmp_path, hold, look)
+    watched = Watched(tmp_path, hold, look, executor)
     with held:
         run = watched.run()
     check_sound(run, STEPS)
