@@ -72,6 +72,7 @@ class InlineExecutor(Executor):
     def __enter__(self) -> Self:
         # As in Ray's processes: the trainer pins its own number of threads, all others have one.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        self._frozen = gc.get_freeze_count() > 0
         self._switch_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         self._loop = LoopThread()
@@ -86,7 +87,8 @@ class InlineExecutor(Executor):
     ) -> None:
         self._loop.close()
         sys.setswitchinterval(self._switch_s)
-        gc.unfreeze()
+        if not self._frozen:  # else it is the caller who wants no garbage looked for there
+            gc.unfreeze()
 
     def check(self, pipeline: Pipeline) -> None:
         if self._address is not None:

@@ -1,5 +1,6 @@
 """Runs in this process: the same tables and guarantees, breakpoints, and resumption by either."""
 
+import gc
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ from rollart_flow import runner
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay.step import replay_step
+from rollart_flow.resources.garbage import freeze_heap
+from rollart_flow.runner.executors.inline import InlineExecutor
 from rollart_flow.store import Run, RunStatus, open_run
 from rollart_flow.types import Outcome, Reason
 from tests.cli.shell import COMMAND
@@ -100,6 +103,19 @@ def test_a_run_is_sound_and_replays_to_the_bit(tmp_path: Path) -> None:
     bindings = run.bindings.collect()
     assert set(bindings["role"]) == {"generation", "training", "evaluation"}
     assert set(bindings["granted"]) == {"CPU"}
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_objects_that_the_caller_excludes_from_garbage_collection_stay_excluded(
+    frozen: bool,
+) -> None:
+    (gc.freeze if frozen else gc.unfreeze)()
+    try:
+        with InlineExecutor():
+            freeze_heap()  # as the workers of a run do
+        assert (gc.get_freeze_count() > 0) == frozen
+    finally:
+        gc.freeze()
 
 
 def test_a_slow_attempt_delays_no_other_one_of_its_block(tmp_path: Path) -> None:
