@@ -4,7 +4,7 @@ Filters and estimators of advantages see an episode as one row, so that it count
 invariant: the rows of an episode are adjacent, in the order of its branches.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -53,13 +53,6 @@ def as_episodes(rows: pa.Table, starts: Starts | None = None) -> pa.Table:
         _joined(name, own[name].combine_chunks(), starts, shared) for name in own.column_names
     ]
     return pa.table(joined, schema=rows.schema)
-
-
-def per_row(values: Sequence[Any], starts: Starts) -> list[Any]:
-    """Return for each row the value of its episode."""
-    return [
-        value for value, count in zip(values, np.diff(starts), strict=True) for _ in range(count)
-    ]
 
 
 def _shared(rows: pa.Table) -> Starts:

@@ -244,8 +244,3 @@ def close_with_boxes(environment: Environment) -> None:
 def opens_boxes(domain: Domain) -> bool:
     """Return whether a domain says which boxes its episodes open (`Domain.box`)."""
     return type(domain).box is not Domain.box
-
-
-def has_workspace(domain: Domain) -> bool:
-    """Return whether agent programs can work at the tasks of a domain (`Domain.workspace`)."""
-    return type(domain).workspace is not Domain.workspace

@@ -190,11 +190,6 @@ def _session(first: Trajectory, codec: ChatCodec, proxy: LLMProxy) -> CaptureSes
     return CaptureSession(assignment, codec, proxy, limits, capture, name="replay")
 
 
-def replay_session(branches: Sequence[Trajectory], codec: ChatCodec) -> SessionReplay:
-    """Replay the calls of a captured attempt in an event loop of its own."""
-    return asyncio.run(SessionAgain(branches, codec).run())
-
-
 def said_now(answer: ModelAnswer) -> dict[str, Any]:
     """Return what an answer says to its client, without ids."""
     form = answer.action.as_message().as_json()

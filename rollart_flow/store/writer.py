@@ -138,12 +138,6 @@ class RunWriter:
         return self._seq
 
     @property
-    def last_transaction(self) -> int:
-        """The highest committed caller's number of any writer; 0 if there is none."""
-        with self._lock:
-            return max(log.mark(CALLER) for log in self._logs.values())
-
-    @property
     def maintenance_due(self) -> bool:
         """Whether enough was committed since the last `maintain` for another one to pay off."""
         return self._commits >= _MAINTAIN_AFTER

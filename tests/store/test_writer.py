@@ -103,7 +103,6 @@ def test_a_retry_after_a_lost_acknowledgement_writes_once(tmp_path: Path, fresh:
     unacknowledged = writer.commit_many(group, transaction=1)
     writer.commit("trajectories", trajectories(range(3, 5)), transaction=2)
     retrying = RunWriter.open(writer.uri) if fresh else writer
-    assert retrying.last_transaction == 2
     assert retrying.commit_many(group, transaction=1) == unacknowledged
     assert retrying.commit("trajectories", trajectories(range(3, 5)), transaction=2) == (5, 6)
     assert ids(open_run(writer.uri).trajectories) == ["t0", "t1", "t2", "t3", "t4"]

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-CATEGORIES = ("clothing", "shoes", "kitchen", "home", "electronics", "sport", "beauty", "garden")
 COLOURS = (
     "black", "white", "red", "blue", "green", "grey", "navy", "beige", "yellow", "purple", "orange",
     "pink",

@@ -13,9 +13,8 @@ _LOADED_BY_NAME = frozenset({
 })  # fmt: skip
 _LOADED_BY_SUFFIX = (".pth", ".egg-link")
 _LOADED_FOLDERS = (".dist-info", ".egg-info")
-CONFIGURATION = ("pyproject.toml", "setup.cfg")
-"""Files with a section for pytest: an agent may change them, since the verifier names a
-configuration of its own, which is made from those of the task."""
+# Not pyproject.toml and setup.cfg, which have a section for pytest: an agent may change them, since
+# the verifier names a configuration of its own, which is made from those of the task.
 
 
 def is_test_path(path: str) -> bool:

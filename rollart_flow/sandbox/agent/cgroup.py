@@ -67,10 +67,6 @@ class ControlGroup:
         name = "memory.events" if self.unified else "memory.oom_control"
         return self._counter("memory", name, "oom_kill")
 
-    def refused_processes(self) -> int:
-        """Return how often a process could not be started, since the group has too many."""
-        return self._counter("pids", "pids.events", "max")
-
     def peak_memory_mb(self) -> float:
         """Return the largest memory that the group has had [MiB]; 0 if the kernel does not tell."""
         name = "memory.peak" if self.unified else "memory.max_usage_in_bytes"
