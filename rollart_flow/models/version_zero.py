@@ -17,6 +17,7 @@ from rollart_flow.models.policy import Policy
 
 if TYPE_CHECKING:
     from rollart_flow.models.chat.codec import TextCodec
+    from rollart_flow.models.language_model import ModelShape
     from rollart_flow.models.qwen3 import ModelConfig
 
 
@@ -50,15 +51,32 @@ def materialize(policy: Policy, folder: str | Path) -> None:
         return
     path = str(policy.located().path)
     config, tensors = load_pretrained(path)
+    _check_positions(policy, config)
+    files = tokenizer_files(path)
+    files |= _chat_files(policy, files)
+    TextCodec(files)  # refuse an unusable tokenizer now, not in a rollout worker
+    save_folder(folder, config, tensors, files)
+
+
+def check_pretrained(policy: Policy) -> None:
+    """Refuse a pretrained model that no run can begin with; reads no tensor.
+
+    Raises:
+        SettingsError: there is no such model, or none that is known; its context is shorter than
+            `max_context`.
+        MissingExtraError: the model needs transformers, which is not installed.
+    """
+    from rollart_flow.models.folder import read_config
+
+    _check_positions(policy, read_config(str(policy.located().path)))
+
+
+def _check_positions(policy: Policy, config: ModelShape) -> None:
     if config.max_position_embeddings < policy.max_context:
         raise SettingsError(
             f"policy: max_context ({policy.max_context}) exceeds the model's "
             f"{config.max_position_embeddings} positions"
         )
-    files = tokenizer_files(path)
-    files |= _chat_files(policy, files)
-    TextCodec(files)  # refuse an unusable tokenizer now, not in a rollout worker
-    save_folder(folder, config, tensors, files)
 
 
 def _save_vision(policy: Policy, folder: str | Path, tokenizer: Mapping[str, str]) -> None:

@@ -1,5 +1,5 @@
 """Check of a pipeline before a run: an environment of each domain can be made, or reached, and
-reset with the first task; the policy's tokenizer and chat template can be read."""
+reset with the first task; the policy's model is known, and its chat template can be read."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ from rollart_flow.harness.checks import check_agent
 from rollart_flow.harness.environment import AgentDomain
 from rollart_flow.isolation.child import error_line
 from rollart_flow.isolation.thread import CallThread
-from rollart_flow.models.version_zero import policy_codec
+from rollart_flow.models.version_zero import check_pretrained, policy_codec
 from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.graph import Graph
 from rollart_flow.types import Split, Task
@@ -38,7 +38,7 @@ def check_environments(pipeline: Graph, source: Path) -> None:
         EnvironmentTimeoutError: making them takes too long.
         SettingsError: the policy's format cannot be taught with a domain, the program of an agent
             is not installed here, it needs tools that the policy does not have, or the policy's
-            folder has no tokenizer or chat template that can be used.
+            folder has no model that is known, or no tokenizer or chat template that can be used.
     """
     if pipeline.policy.warm_start:
         check_examples(pipeline.tasks.domains)
@@ -50,6 +50,8 @@ def check_environments(pipeline: Graph, source: Path) -> None:
     # The template of a policy made from scratch has a place for tools.
     known = pipeline.policy.path is not None
     codec = policy_codec(pipeline.policy) if known else None
+    if known:
+        check_pretrained(pipeline.policy)
     for agent in agents:
         check_agent(agent, codec)
     asyncio.run(_make([d for n, d in enumerate(domains) if d not in domains[:n]], source))

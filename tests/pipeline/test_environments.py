@@ -1,9 +1,11 @@
 """`rollart plan` finds what a run would refuse: environments, tasks, and the policy's folder."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from rollart_flow.models.tokenizer import tiny_tokenizer_files
 from tests.cli.shell import Said, rollart
 
 FILE = """
@@ -79,6 +81,19 @@ def test_what_a_run_would_refuse_is_one_line(
     assert said.code in (1, 2)
     (line,) = said.err.splitlines()
     assert message in line
+
+
+def test_a_model_that_nobody_knows_is_refused_in_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="it knows the architectures of models")
+    config = {"architectures": ["NewForCausalLM"], "model_type": "new"}
+    for name, text in {**tiny_tokenizer_files((), 64), "config.json": json.dumps(config)}.items():
+        (tmp_path / name).write_text(text)
+    said = planned(
+        tmp_path, policy=f"Policy.from_pretrained({str(tmp_path)!r}, engine='transformers')"
+    )
+    assert said.code == 2
+    (line,) = said.err.splitlines()
+    assert "does not know model_type 'new'" in line
 
 
 def test_without_environments_nothing_of_them_is_called(tmp_path: Path) -> None:
