@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from rollart_flow.cli import doctor, replays, runs, simulate, training
+from rollart_flow.cli import doctor, planning, replays, runs, simulate, training
 from rollart_flow.cli.agents import agents_app
 from rollart_flow.cli.completion import completion
 from rollart_flow.cli.demo import demo
@@ -78,7 +78,7 @@ app.command("init")(init)
 app.command("run")(training.run)
 app.command("resume")(training.resume)
 app.command("fork")(training.fork)
-app.command("plan")(training.plan)
+app.command("plan")(planning.plan)
 app.command("runs")(runs.runs)
 app.command("show")(runs.show)
 app.command("watch")(watch)

@@ -1,12 +1,10 @@
-"""`rollart run`, `resume`, `fork` and `plan`: what begins with a pipeline.
+"""`rollart run`, `resume` and `fork`: what begins with a pipeline.
 
 Everything heavy is imported when a run starts, so that a mistake in a pipeline file shows at once.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated
 
@@ -169,47 +167,6 @@ def fork(
                 on_progress=on_progress,
             )
     _report(result, as_json)
-
-
-def plan(
-    file: PipelineFile,
-    changes: Changes = None,
-    config: SettingsFile = None,
-    environments: Annotated[
-        bool,
-        typer.Option(
-            "--environments/--no-environments",
-            help="Whether to make an environment of each domain, to see that it can be made.",
-        ),
-    ] = True,
-    address: Address = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what a pipeline will run and where, without running it.
-
-    With an address also what the Ray cluster there would grant now.
-    """
-    from rollart_flow.cli.plans import render_grants, render_plan
-    from rollart_flow.pipeline.environments import check_environments
-
-    pipeline = load(file, config, changes).pipeline
-    if environments:
-        check_environments(pipeline, Path(file))
-    grants = None
-    if address is not None:
-        from rollart_flow.runner.executors.ray_cluster import ray_cluster
-        from rollart_flow.runner.placement import preview
-
-        with ray_cluster(address):
-            grants = preview(pipeline)
-    made = pipeline.plan()
-    if as_json:
-        more = {} if grants is None else {"grants": [asdict(grant) for grant in grants]}
-        print_json({**made.as_json(), **more})
-        return
-    console().print(render_plan(made))
-    if grants is not None:
-        console().print(render_grants(grants))
 
 
 @contextmanager

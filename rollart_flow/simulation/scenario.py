@@ -22,9 +22,12 @@ from rollart_flow.simulation.hardware import (
     TrainingCost,
     WeightTransfer,
 )
-from rollart_flow.simulation.measured import Measured, RecordedWorkload
+from rollart_flow.simulation.measured import Measured, RecordedGroup, RecordedWorkload
 from rollart_flow.simulation.workloads import Attempts, SimulatedDomain, Workload
 from rollart_flow.types import Sampling
+
+RULE_S = 0.05
+"""Time of a rule or a small program [s]; assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,10 @@ class Scenario:
     """Whether groups with equal rewards are refused (DAPO's dynamic sampling)."""
     commit_s: float = 0.2
     """Time from the reward to the buffer [s]; measured on one machine."""
+    score_s: float = RULE_S
+    """Time of a reward that a rule or a small program computes [s]."""
+    groups: tuple[RecordedGroup, ...] = ()
+    """Groups of attempts of a stored run, in place of those of `domains`."""
     measured: Measured | None = None
     """A stored run in place of `domains`, `rollout`, `transfer`, `training_cost` and `commit_s`."""
 
@@ -209,6 +216,8 @@ class Scenario:
         """The tasks and scripts of a run."""
         if self.measured is not None:
             return RecordedWorkload(self.measured.groups, seed)
+        if self.groups:
+            return RecordedWorkload(self.groups, seed)
         return Workload(self.domains, seed, self.context_tokens)
 
     def slots(self, schedule: Schedule) -> int:

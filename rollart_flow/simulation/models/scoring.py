@@ -11,11 +11,8 @@ from typing import Protocol
 from rollart_flow.control.loop.waits import waiting
 from rollart_flow.simulation.measured import Measured
 from rollart_flow.simulation.models.engine import MakeEngine, SimulatedEngine
-from rollart_flow.simulation.scenario import Dedicated, Scenario, Serverless
+from rollart_flow.simulation.scenario import RULE_S, Dedicated, Scenario, Serverless
 from rollart_flow.simulation.workloads import Script
-
-RULE_S = 0.05
-"""Time of a rule or a small program [s]; assumed."""
 
 
 class Scoring(Protocol):
@@ -39,14 +36,18 @@ class RuleScoring:
     busy_s = 0.0
     paid_s = 0.0
 
+    def __init__(self, score_s: float = RULE_S) -> None:
+        self._score_s = score_s
+
     async def score(self, trajectory_id: str, script: Script) -> None:
-        await asyncio.sleep(RULE_S)
+        await asyncio.sleep(self._score_s)
 
 
 class ServerlessScoring(RuleScoring):
     """Scoring on instances that scale with the calls, and to zero between them."""
 
-    def __init__(self, settings: Serverless) -> None:
+    def __init__(self, settings: Serverless, score_s: float = RULE_S) -> None:
+        super().__init__(score_s)
         self._settings = settings
         self._idle: deque[float] = deque()
 
@@ -80,7 +81,10 @@ class ServerlessScoring(RuleScoring):
 class DedicatedScoring:
     """Scoring by a reward model on its own workers, each with continuous batching."""
 
-    def __init__(self, settings: Dedicated, workers: list[SimulatedEngine]) -> None:
+    def __init__(
+        self, settings: Dedicated, workers: list[SimulatedEngine], score_s: float = RULE_S
+    ) -> None:
+        self._score_s = score_s
         self._settings = settings
         self._workers = workers
         self._load = [0] * len(workers)
@@ -97,7 +101,7 @@ class DedicatedScoring:
 
     async def score(self, trajectory_id: str, script: Script) -> None:
         if not script.judged:
-            await asyncio.sleep(RULE_S)
+            await asyncio.sleep(self._score_s)
             return
         index = min(range(len(self._load)), key=self._load.__getitem__)
         self._load[index] += 1
@@ -113,12 +117,12 @@ class MeasuredScoring(RuleScoring):
     """Reward and commit together, for as long as they took in a stored run."""
 
     def __init__(self, measured: Measured, seed: int) -> None:
-        self._scored_s = measured.scored_s
+        super().__init__(measured.scored_s)
         self._commit_s = measured.commit_s.play(f"{seed}/commit")
         self._commit_ends: float | None = None
 
     async def score(self, trajectory_id: str, script: Script) -> None:
-        await asyncio.sleep(self._scored_s)
+        await asyncio.sleep(self._score_s)
         now = asyncio.get_running_loop().time()
         if self._commit_ends is None or self._commit_ends <= now:
             self._commit_ends = now + next(self._commit_s)
@@ -131,8 +135,8 @@ def make_scoring(scenario: Scenario, seed: int, make: MakeEngine) -> Scoring:
         return MeasuredScoring(scenario.measured, seed)
     reward = scenario.reward
     if isinstance(reward, Serverless):
-        return ServerlessScoring(reward)
+        return ServerlessScoring(reward, scenario.score_s)
     if isinstance(reward, Dedicated):
         workers = [make(f"reward-{i}", reward.judge, stored=False) for i in range(reward.workers)]
-        return DedicatedScoring(reward, workers)
-    return RuleScoring()
+        return DedicatedScoring(reward, workers, scenario.score_s)
+    return RuleScoring(scenario.score_s)

@@ -12,13 +12,12 @@ from rollart_flow.simulation.hardware import H800, QWEN3_8B, QWEN25_7B, Roofline
 from rollart_flow.simulation.models.batching import ContinuousBatch
 from rollart_flow.simulation.models.engine import SimulatedEngine
 from rollart_flow.simulation.models.scoring import (
-    RULE_S,
     DedicatedScoring,
     RuleScoring,
     Scoring,
     ServerlessScoring,
 )
-from rollart_flow.simulation.scenario import Dedicated, Pool, Scenario, Serverless
+from rollart_flow.simulation.scenario import RULE_S, Dedicated, Pool, Scenario, Serverless
 from rollart_flow.simulation.workloads import SWE, Script, ScriptedTurn
 
 JUDGE = Roofline(QWEN25_7B, H800)

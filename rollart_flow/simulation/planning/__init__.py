@@ -1,0 +1,1 @@
+"""Proposals for a pipeline on given hardware: a closed form to start with, then simulations."""
