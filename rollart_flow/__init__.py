@@ -3,9 +3,9 @@
     tasks -> rollout -> reward -> buffer -> train -> (new policy version, back to rollout)
 
 A pipeline is composed from `tasks`, `rollout`, `filter`, `reward`, `buffer`, `train` and
-`evaluate`; `rollart run FILE` runs it, `open_run` opens the stored run, and `export` writes a
-version of its policy for other tools. Names are imported on first use, so that
-`import rollart_flow` is quick and loads neither Ray nor torch.
+`evaluate`, and from `stored` and `mix`, which learn from stored runs; `rollart run FILE` runs it,
+`open_run` opens the stored run, and `export` writes a version of its policy for other tools. Names
+are imported on first use, so that `import rollart_flow` is quick and loads neither Ray nor torch.
 """
 
 from typing import TYPE_CHECKING
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
         buffer,
         evaluate,
         filter,
+        mix,
         reward,
         rollout,
+        stored,
         tasks,
         train,
     )
@@ -34,13 +36,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Harness", "Pipeline", "Policy", "Secret", "buffer", "errors", "evaluate", "export", "filter",
-    "open_run", "rescore", "reward", "rollout", "tasks", "train",
+    "mix", "open_run", "rescore", "reward", "rollout", "stored", "tasks", "train",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "pipeline": "Pipeline buffer evaluate filter reward rollout tasks train",
+        "pipeline": "Pipeline buffer evaluate filter mix reward rollout stored tasks train",
         "models.policy": "Policy",
         "secret": "Secret",
         "": "errors",

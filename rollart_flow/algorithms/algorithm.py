@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from rollart_flow.algorithms.base import (
     COMPUTED,
+    PAIR,
+    PREFERRED,
     TARGETS,
     Advantages,
     Correction,
@@ -125,6 +127,21 @@ class Algorithm(CheckedSettings):
         """Names in `Tokens` that loss and correction need."""
         factor = self.factor
         return self.loss.needs | (frozenset() if factor is None else factor.needs)
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Whether it compares the two episodes of a pair, one preferred and one rejected."""
+        return PAIR in self.needs
+
+    @property
+    def needs_preferences(self) -> bool:
+        """Whether it needs to know which episodes are preferred and which are rejected."""
+        return self.needs_pairs or PREFERRED in self.needs
+
+    @property
+    def compares_groups(self) -> bool:
+        """Whether an advantage depends on the other episodes of a group."""
+        return self.advantage.compares_groups
 
     @property
     def columns(self) -> frozenset[str]:

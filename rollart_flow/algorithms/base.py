@@ -70,6 +70,9 @@ class Estimator(ABC):
     reads: ClassVar[frozenset[str]] = frozenset()
     """Names of columns of `batches` that it reads and that the source of the batch fills, such as
     `pair`."""
+    compares_groups: ClassVar[bool] = False
+    """Whether an advantage depends on the rewards of the other attempts of a group, so that a group
+    is trained on together."""
 
     @abstractmethod
     def __call__(self, batch: pa.Table) -> Advantages:
@@ -119,6 +122,9 @@ class Tokens:
 
 TARGETS = "targets"
 """Column of `batches` with the targets of a critic."""
+
+PREFERRED, PAIR = "preferred", "pair"
+"""Columns of `batches` that `stored(..., prefer=...)` fills."""
 
 COMPUTED = frozenset({"reference_logprobs", "old_logprobs", "rows", "chunks", "lags"})
 """Fields of `Tokens` that a loss may need and the trainer computes; any other name that a loss

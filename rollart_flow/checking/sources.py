@@ -115,6 +115,8 @@ def check_source(path: str | Path) -> CheckSource:
         known = ", ".join(ENVIRONMENTS.names())
         raise SettingsError(f"{text!r} is no file, no folder and no environment; there are {known}")
     pipeline = pipeline_in(read_source(path, "pipeline"), path)
+    if pipeline.offline:
+        raise SettingsError(f"{path}: the pipeline trains on what is stored, and has no tasks")
     for source in pipeline.tasks.sources:
         if not isinstance(source, Domain | tuple):
             raise SettingsError(f"{path}: tasks of a {type(source).__name__} cannot be checked")

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rollart_flow.cli.output import grid
-from rollart_flow.pipeline.plan import CONSUMER, EVALUATION, PRODUCER, Plan, Stage
+from rollart_flow.pipeline.plan import CONSUMER, EVALUATION, Plan, Stage
 
 if TYPE_CHECKING:
     from rollart_flow.runner.placement import Grant
@@ -24,17 +24,29 @@ def render_plan(plan: Plan) -> RenderableType:
 
 def _picture(plan: Plan) -> Text:
     """The chain of nodes, with the policy's way back under it, and evaluation beside it."""
-    chain = [stage.node for stage in plan.stages if stage.stream in (PRODUCER, CONSUMER)]
-    line = "  " + _ARROW.join(chain)
-    back = next(edge for edge in plan.edges if edge.carries == _VERSIONS)
-    start = line.index(f" {back.target}") + 1 + len(back.target) // 2
-    end = line.rindex(f" {back.source}") + 1 + len(back.source) // 2
-    label = f" {_VERSIONS} "
-    under = " " * start + "▲" + label.center(end - start - 1, "─") + "┘"
-    lines = [line, under]
+    chain = _chain(plan)
+    lines = ["  " + _ARROW.join(chain)]
+    target, source = chain[0], chain[-1]
+    if back := [edge for edge in plan.edges if edge.carries == _VERSIONS and edge.target in chain]:
+        target = back[0].target
+        start = lines[0].index(f" {target}") + 1 + len(target) // 2
+        end = lines[0].rindex(f" {source}") + 1 + len(source) // 2
+        label = f" {_VERSIONS} "
+        lines.append(" " * start + "▲" + label.center(end - start - 1, "─") + "┘")
+    others = (edge for edge in plan.edges if edge.source not in chain)
+    lines += [f"  {edge.source}{_ARROW}{edge.target}" for edge in others]
     beside = (stage for stage in plan.stages if stage.stream == EVALUATION)
-    lines += [f"  {stage.node} ◀── {_VERSIONS} of {back.source}" for stage in beside]
+    lines += [f"  {stage.node} ◀── {_VERSIONS} of {source}" for stage in beside]
     return Text("\n".join(lines), no_wrap=True)
+
+
+def _chain(plan: Plan) -> list[str]:
+    """Nodes from the first one to the training, along the first edge into each."""
+    first = {edge.target: edge.source for edge in reversed(plan.edges) if edge.carries != _VERSIONS}
+    chain = [next(stage.node for stage in reversed(plan.stages) if stage.stream == CONSUMER)]
+    while chain[0] in first:
+        chain.insert(0, first[chain[0]])
+    return chain
 
 
 def _table(plan: Plan) -> Table:

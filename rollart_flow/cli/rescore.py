@@ -123,7 +123,7 @@ def _domains(pipeline: "Pipeline", only: str | None) -> "tuple[Domain, ...]":
     from rollart_flow.envs.base import Domain
 
     evaluated = () if pipeline.evaluate is None else pipeline.evaluate.domains
-    every = {domain.name: domain for domain in (*evaluated, *pipeline.tasks.domains)}
+    every = {domain.name: domain for domain in (*evaluated, *pipeline.task_domains)}
     able = {n: each for n, each in every.items() if type(each).judge is not Domain.judge}
     if only is not None and only not in every:
         raise SettingsError(f"no domain {only!r}; there are {', '.join(sorted(every))}")

@@ -131,7 +131,8 @@ def summarize(run: "Run") -> Summary:
     outcomes = _outcomes(tables)
     total_s = float(steps["step_s"].sum())
     attempts = sum(outcomes.values())
-    last = tables.batches.sort("step", "position", descending=[True, False])
+    made = tables.batches.filter(pl.col("source_seq").is_null())
+    last = made.sort("step", "position", descending=[True, False])
     example = last.select("trajectory_id").head(1).collect()
     return Summary(
         name=handle(run),

@@ -16,7 +16,8 @@ import polars as pl
 from rollart_flow.metrics.compute import compute_figures
 from rollart_flow.metrics.row_range import RowRange
 from rollart_flow.metrics.window import Mark, RecordKind, RunRecord
-from rollart_flow.store.run import Run, again_if_merged
+from rollart_flow.store.damage import again_if_merged
+from rollart_flow.store.run import Run
 from rollart_flow.store.snapshot import Snapshot
 
 _AT_ONCE = 8

@@ -28,7 +28,10 @@ _COLUMNS: tuple[str, ...] = (
     "trained_version",
 )  # fmt: skip
 
-
+SOURCE_COLUMNS = ("source_run", "source_seq", "source_version", "preferred", "pair")
+"""Columns of `batches` of rows that are drawn from what is stored."""
+EXEMPT = "exempt"
+"""Column of drawn rows, which is not stored: whether the bound does not count the row."""
 _EPISODES = ["episode_id", "branch", "policy_version_start"]
 
 
@@ -69,10 +72,11 @@ def prepare(
     weights = pa.array(algorithm.weights(rows, branch_weight), pa.float64())
     rows = rows.append_column("advantage", _lists(advantages.values))
     rows = rows.append_column("weight", weights).append_column("trained_version", trained)
-    rows = rows.append_column("lag", lag_of(rows, trained_version))
+    rows = _with_lag(rows, trained_version)
     for name, values in advantages.columns.items():
         rows = rows.append_column(name, _column(name, values))
-    stored = (*_COLUMNS, *advantages.columns)
+    drawn = (name for name in SOURCE_COLUMNS if name in rows.column_names)
+    stored = (*_COLUMNS, *drawn, *advantages.columns)
     return Prepared(rows, stored, advantages.zero_variance_groups)
 
 
@@ -85,6 +89,23 @@ def estimate(algorithm: Algorithm, rows: pa.Table, recompute_old_logprobs: Asses
         found = recompute_old_logprobs(mismatched(rows))
         rows = _with_columns(rows, found, MISMATCHED)
     return algorithm.advantages(rows)
+
+
+def _with_lag(rows: pa.Table, trained_version: int) -> pa.Table:
+    """Add the column `lag`, which is null for rows that are exempt from the bound."""
+    lag = lag_of(rows, trained_version)
+    if EXEMPT in rows.column_names:
+        exempt = pc.fill_null(rows[EXEMPT], False)
+        lag = pc.if_else(exempt, pa.scalar(None, lag.type), lag)
+        rows = rows.drop_columns([EXEMPT])
+    return rows.append_column("lag", lag)
+
+
+def counted_by_bound(rows: pa.Table) -> pa.Table:
+    """Return the rows of a batch that the bound counts: all but the exempt ones."""
+    if "source_seq" not in rows.column_names:
+        return rows
+    return rows.filter(pc.or_(pc.is_null(rows["source_seq"]), pc.is_valid(rows["lag"])))
 
 
 def lag_of(rows: pa.Table, trained_version: int) -> pa.ChunkedArray:

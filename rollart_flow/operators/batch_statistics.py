@@ -4,17 +4,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollart_flow.episode_rows import as_episodes
-from rollart_flow.operators.batch_columns import lag_of
+from rollart_flow.operators.batch_columns import counted_by_bound, lag_of
 
 
-def statistics(rows: pa.Table, step: int) -> dict[str, float]:
-    """Compute the columns of `steps` that the batch alone determines; an episode counts once."""
-    episodes = as_episodes(rows)
-    lag = lag_of(episodes, step - 1)  # a batch from an older run has no such column
+def statistics(rows: pa.Table, step: int) -> dict[str, float | None]:
+    """Compute the columns of `steps` that the batch alone determines; an episode counts once.
+
+    The ages are those of rows that the bound counts; without any they are 0, and the lags null.
+    """
+    counted = as_episodes(counted_by_bound(rows))
+    lag = lag_of(counted, step - 1)  # a batch from an older run has no such column
+    ages = counted["staleness"]
     return {
-        "reward_mean": pc.mean(episodes["reward"]).as_py(),
-        "staleness_max": pc.max(episodes["staleness"]).as_py(),
-        "staleness_mean": pc.mean(episodes["staleness"]).as_py(),
+        "reward_mean": pc.mean(as_episodes(rows)["reward"]).as_py(),
+        "staleness_max": pc.max(ages).as_py() or 0,
+        "staleness_mean": pc.mean(ages).as_py() or 0.0,
         "lag_max": pc.max(lag).as_py(),
         "lag_mean": pc.mean(lag).as_py(),
         "trajectories": rows.num_rows,

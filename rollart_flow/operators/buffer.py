@@ -202,7 +202,9 @@ class BufferActor:
         service = await self._serving()
         rows = {table: from_ipc(data) for table, data in tables.items()}
         if "batches" in rows:
-            service.adopt(batch_of(rows["batches"]))
+            batch = batch_of(rows["batches"])
+            if batch.trajectory_ids:  # all rows of an offline run are drawn from elsewhere
+                service.adopt(batch)
         return await service.commit(rows)
 
     @register("rank_zero")

@@ -14,23 +14,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.plane import ControlPlane
 from rollart_flow.control.protocols import Cancellation, RunningAttempt
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.operators.recovery import RecoveredRun
+from rollart_flow.operators.run_coordinator import RunCoordinator
 from rollart_flow.operators.run_plane import CoordinatorSettings, RunPlane
 from rollart_flow.resources import Remote, TypedCluster, WorkerHandle, register
-from rollart_flow.resources.garbage import freeze_heap
-from rollart_flow.resources.nodes import restarted
 from rollart_flow.types import Assignment, Batch
 
 if TYPE_CHECKING:
     from rollart_flow.operators.buffer import BufferActor
 
 
-class CoordinatorActor:
+class CoordinatorActor(RunCoordinator):
     """Actor that exposes the scheduler and the controller to the operators."""
 
     def __init__(
@@ -39,13 +37,10 @@ class CoordinatorActor:
         buffer: "Remote[BufferActor]",
         engines: TypedCluster[EngineWorker],
     ) -> None:
+        super().__init__(settings.steps, settings.evaluate_every)
         self._settings = settings
         self._run = RunPlane(settings, buffer, engines)
-        self._replaces = restarted()
-        self._opening: asyncio.Future[None] | None = None
-        self._stopped = False
         self._all_admitted = False
-        self._changed = Signal()
 
     @register("rank_zero")
     async def start(self, recovered: RecoveredRun) -> None:
@@ -57,9 +52,7 @@ class CoordinatorActor:
 
     async def _serving(self) -> ControlPlane:
         """Return the control plane; a process that replaces a lost one rebuilds it first."""
-        if self._replaces:
-            self._opening = self._opening or asyncio.ensure_future(self._succeed())
-            await asyncio.shield(self._opening)
+        await self._succeeded()
         return self._plane
 
     async def _succeed(self) -> None:
@@ -68,10 +61,7 @@ class CoordinatorActor:
     def _begun(self, recovered: RecoveredRun, plane: ControlPlane) -> None:
         self._plane = plane
         self._scheduler, self._controller = plane.scheduler, plane.controller
-        self._recorded = recovered.version
-        settings = self._settings
-        self._unevaluated = set(recovered.due_versions(settings.steps, settings.evaluate_every))
-        freeze_heap()
+        self._recover(recovered)
 
     # Admission.
 
@@ -179,8 +169,7 @@ class CoordinatorActor:
         See `control.training.controller.AsyncController.trained`.
         """
         await self._serving()
-        self._recorded = max(self._recorded, step)
-        self._changed.notify()
+        self._record(step)
         await self._controller.trained(step, push_s)
         return frozenset(self._unevaluated)
 
@@ -195,26 +184,6 @@ class CoordinatorActor:
         """Mark a version as readable from the weight store; publishing took `push_s` seconds."""
         await self._serving()
         self._controller.published(version, push_s)
-
-    # Evaluation.
-
-    @register("rank_zero")
-    async def recorded(self, version: int) -> bool:
-        """Wait until a version's step is recorded; return False if the run stops.
-
-        The weights of a version that is evaluated are published before that.
-        """
-        await self._serving()
-        while self._recorded < version and not self._stopped:
-            with waiting(f"version {version}"):
-                await self._changed.wait()
-        return not self._stopped
-
-    @register("rank_zero")
-    async def evaluated(self, version: int) -> None:
-        """Mark a version's scores as recorded."""
-        await self._serving()
-        self._unevaluated.discard(version)
 
     # End of the run.
 
@@ -245,13 +214,3 @@ class CoordinatorActor:
         self._run.stop()
         self._plane.polls.close()
         await self._controller.close()
-
-    @register("rank_zero")
-    async def keep_stopped(self) -> None:
-        """Stop, and never return, so that the call stops a process that replaces this one, too."""
-        await self.stop()
-        await asyncio.get_running_loop().create_future()
-
-    async def _wait_until_stopped(self) -> None:
-        while not self._stopped:
-            await self._changed.wait()

@@ -39,7 +39,7 @@ from rollart_flow.schema import to_table
 from rollart_flow.types import Assignment, Sampling, Split, Task
 
 if TYPE_CHECKING:
-    from rollart_flow.operators.coordinator import CoordinatorActor
+    from rollart_flow.operators.run_coordinator import RunCoordinator
 
 HELD_OUT = "/held_out"
 _AT_ONCE = 256
@@ -63,7 +63,7 @@ class EvaluateContext:
     sampling: Mapping[str, Sampling]
     """Sampling of tokens by domain."""
     seed: int
-    coordinator: Remote["CoordinatorActor"]
+    coordinator: Remote["RunCoordinator"]
     health: HealthLimits
     """Health limits of the evaluation engine."""
 

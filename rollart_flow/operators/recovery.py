@@ -35,6 +35,8 @@ _RECENT = 20_000
 again."""
 _EPISODE = pl.coalesce("episode_id", "trajectory_id").alias("episode_id")
 """The episode of a row of `batches`; a row of earlier versions has no other."""
+_MADE = pl.col("source_seq").is_null()
+"""The rows of `batches` that were made for their batch, not drawn from what is stored."""
 _PART = 250_000
 """Rows of all tables that are read at once."""
 
@@ -176,7 +178,7 @@ class _Groups:
             events = now.events.filter(part, pl.col("kind").is_in(kinds)).sort("seq")
             for row in _collect(events.select("kind", "subject", "detail")).iter_rows():
                 self._note(*row)
-            trained = now.batches.filter(part).select("group_id").unique(maintain_order=True)
+            trained = now.batches.filter(part, _MADE).select("group_id").unique(maintain_order=True)
             for group_id in _collect(trained)["group_id"]:
                 self._close(group_id, Reason.GROUP_COMPLETE)
         self.recent = _seq_of_recent(now)
@@ -227,7 +229,7 @@ def _trained(now: Snapshot, names: Set[str]) -> dict[str, str]:
     """Group by id of the named episodes that are in a batch."""
     found: dict[str, str] = {}
     for part in _parts(now):
-        rows = now.batches.filter(part).select(_EPISODE, "group_id")
+        rows = now.batches.filter(part, _MADE).select(_EPISODE, "group_id")
         found |= _collect(rows.filter(pl.col("episode_id").is_in(list(names)))).iter_rows()
     return found
 
@@ -269,13 +271,18 @@ def _rows(now: Snapshot, column: str, names: Sequence[str]) -> pa.Table:
 
 
 def batch_of(rows: pa.Table) -> Batch:
-    """Build a `Batch` from the rows of `batches` or those that `Run.batch` returns."""
+    """Build a `Batch` from the rows of `batches` or those that `Run.batch` returns.
+
+    Rows that were drawn from what is stored are none that the buffer knows, and so are left out.
+    """
+    first = rows.slice(0, 1).to_pylist()[0]
+    if "source_seq" in rows.column_names:
+        rows = rows.filter(pc.is_null(rows["source_seq"]))
     names = pc.coalesce(rows["episode_id"], rows["trajectory_id"]).to_pylist()
     groups, staleness = rows["group_id"].to_pylist(), rows["staleness"].to_pylist()
     episodes = {
         name: (group, age) for name, group, age in zip(names, groups, staleness, strict=True)
     }
-    first = rows.slice(0, 1).to_pylist()[0]
     return Batch(
         step=first["step"],
         policy_version=first["policy_version"],

@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from rollart_flow.errors import BlockOverError, UnknownClientError
 from rollart_flow.resources.blocking import report_waits
-from rollart_flow.types import Assignment, Sampling, Split, Task
+from rollart_flow.types import Assignment, Batch, Sampling, Split, Task
 
 if TYPE_CHECKING:
     from rollart_flow.operators.batch_rows import BatchRows
     from rollart_flow.operators.coordinator import CoordinatorActor
+    from rollart_flow.operators.run_coordinator import RunCoordinator
     from rollart_flow.resources import Remote
 
 
@@ -139,17 +140,8 @@ class Batches:
         try:
             batch = self._coordinator.call.next_batch(self._first_step + index)
         except BlockOverError:
-            return pa.table({"step": pa.array([], pa.int64())})
-        if batch is None:
-            return None
-        return pa.table(
-            {
-                "step": [batch.step],
-                "policy_version": [batch.policy_version],
-                "trained_version": [batch.trained_version],
-                "rows": pa.array([self._rows(batch)], pa.large_binary()),
-            }
-        )
+            return batch_block(None)
+        return None if batch is None else batch_block(batch, self._rows(batch))
 
 
 class Versions:
@@ -160,7 +152,7 @@ class Versions:
         due: versions to evaluate, in order.
     """
 
-    def __init__(self, coordinator: "Remote[CoordinatorActor]", due: Sequence[int]) -> None:
+    def __init__(self, coordinator: "Remote[RunCoordinator]", due: Sequence[int]) -> None:
         self._coordinator = coordinator
         self._due = due
 
@@ -169,6 +161,20 @@ class Versions:
         if index == len(self._due) or not self._coordinator.call.recorded(self._due[index]):
             return None
         return pa.table({"version": [self._due[index]]})
+
+
+def batch_block(batch: Batch | None, rows: bytes = b"") -> pa.Table:
+    """Return the block of a batch, whose rows are Arrow IPC; an empty one if there is none."""
+    if batch is None:
+        return pa.table({"step": pa.array([], pa.int64())})
+    return pa.table(
+        {
+            "step": [batch.step],
+            "policy_version": [batch.policy_version],
+            "trained_version": [batch.trained_version],
+            "rows": pa.array([rows], pa.large_binary()),
+        }
+    )
 
 
 def write_assignments(assignments: Sequence[Assignment]) -> pa.Table:

@@ -27,6 +27,7 @@ from rollart_flow.algorithms.parts.branches import BranchWeight
 from rollart_flow.errors import BatchError
 from rollart_flow.operators.batch_columns import Prepared, estimate, prepare
 from rollart_flow.operators.batch_statistics import rewards_by_domain, statistics
+from rollart_flow.operators.stored_rows import StoredRows, StoredSource, with_drawn
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.local import wait
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from ray import ObjectRef
 
     from rollart_flow.operators.buffer import BufferActor
-    from rollart_flow.operators.coordinator import CoordinatorActor
+    from rollart_flow.operators.run_coordinator import RunCoordinator
     from rollart_flow.trainers.base import StepResult
     from rollart_flow.trainers.checkpoint.publishing import Publication
     from rollart_flow.trainers.worker import TrainWorker
@@ -59,7 +60,7 @@ class TrainContext:
     """Weight of an episode of several rows."""
     trainers: TypedCluster[TrainWorker]
     buffer: Remote[BufferActor]
-    coordinator: Remote[CoordinatorActor]
+    coordinator: Remote[RunCoordinator]
     checkpoints: str
     term: FolderTerm
     """Part of the names of checkpoints."""
@@ -75,13 +76,15 @@ class TrainContext:
     """Maximum number of consecutive steps that may be skipped."""
     overlap_publish: bool
     """Whether versions that need not last may be published while the next step trains."""
+    stored: tuple[StoredSource, ...] = ()
+    """Sources whose rows are trained on beside those of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
     """Function that reports to the coordinator that a version can be read."""
 
-    coordinator: Remote[CoordinatorActor]
+    coordinator: Remote[RunCoordinator]
 
     def __call__(self, version: int, push_s: float) -> None:
         """Report a version, whose publication took `push_s` seconds."""
@@ -100,11 +103,15 @@ class TrainOperator:
         """Calls that the weight store repeated and that no event tells yet."""
         self._skipped = 0
         """Number of consecutive steps that were skipped in this process."""
+        self._stored = [StoredRows(context.run, source) for source in context.stored]
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Train on the batch of a one-row block; return a block for `read_trained`."""
         (batch,) = block.to_pylist()
-        step, rows = batch["step"], with_images(self._context.run, from_ipc(batch["rows"]))
+        step, rows = batch["step"], from_ipc(batch["rows"])
+        if "advantage" not in rows.column_names:
+            rows = self._with_stored(batch, rows)
+        rows = with_images(self._context.run, rows)
         if "advantage" in rows.column_names:  # a manifest that was written before a restart
             algorithm = self._context.algorithm
             zero_variance = estimate(algorithm, rows, self._assess).zero_variance_groups
@@ -119,6 +126,13 @@ class TrainOperator:
             wait(committed, f"commit of the batch of step {step}")
         self._check_skipped(result)
         return self._record(rows, result, zero_variance)
+
+    def _with_stored(self, batch: Mapping[str, Any], rows: pa.Table) -> pa.Table:
+        """Append the stored rows that are mixed into a batch."""
+        versions = batch["policy_version"], batch["trained_version"]
+        names = rows["episode_id"].to_pylist() if self._stored else ()
+        drawn = [each.rows(batch["step"], versions, names) for each in self._stored]
+        return with_drawn(rows, drawn)
 
     def _check_skipped(self, result: StepResult) -> None:
         """Count skipped steps.

@@ -50,7 +50,11 @@ def describe_pipeline(pipeline: Graph) -> dict[str, Any]:
 
 
 def _describe_node(node: Node) -> dict[str, Any]:
-    own = {k: v for k, v in fields_of(node).items() if k not in ("up", "policy", "name")}
+    own = {
+        name: value
+        for name, value in fields_of(node).items()
+        if name not in ("up", "others", "policy", "name")
+    }
     settings = _described(node.name, own)
     return {"kind": node.kind, "upstream": [up.name for up in node.upstream], **settings}
 

@@ -41,8 +41,8 @@ def check_environments(pipeline: Graph, source: Path) -> None:
             folder has no model that is known, or no tokenizer or chat template that can be used.
     """
     if pipeline.policy.warm_start:
-        check_examples(pipeline.tasks.domains)
-    domains = [_worked_at(pipeline.rollout, domain) for domain in pipeline.tasks.domains]
+        check_examples(pipeline.taught_domains)
+    domains = [_worked_at(pipeline.rollout, domain) for domain in pipeline.task_domains]
     if pipeline.evaluate is not None:
         evaluated = pipeline.evaluate.domains
         domains += [_worked_at(pipeline.evaluate, domain) for domain in evaluated]

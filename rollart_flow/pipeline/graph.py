@@ -2,7 +2,8 @@
 
 Invariant: exactly one tasks, rollout, reward, buffer and train node, any number of filters
 between rollout and buffer, at most one evaluate, one policy, and no name twice. The policy is the
-feedback edge from train to rollout: a value that they share, so that the graph has no cycle.
+feedback edge from train to rollout: a value that they share, so that the graph has no cycle. An
+offline pipeline trains on what is stored alone, and has none of tasks, rollout, reward and buffer.
 """
 
 import re
@@ -15,14 +16,18 @@ from rollart_flow.envs.base import Domain
 from rollart_flow.errors import PipelineError, SettingsError
 from rollart_flow.metrics.alarms import Alarms
 from rollart_flow.models.policy import Policy
+from rollart_flow.pipeline.buffering import Buffer
 from rollart_flow.pipeline.by_domain import check_domains
 from rollart_flow.pipeline.filters import Filter
 from rollart_flow.pipeline.generating import GeneratingNode
-from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
+from rollart_flow.pipeline.learning import Evaluate, Train
 from rollart_flow.pipeline.node import Node
 from rollart_flow.pipeline.prices import checked_prices
 from rollart_flow.pipeline.producing import Rollout, Tasks
-from rollart_flow.pipeline.scoring import Reward
+from rollart_flow.pipeline.sandboxes import SandboxSettings
+from rollart_flow.pipeline.scoring import TIMEOUT_S, Reward
+from rollart_flow.pipeline.stored import Stored
+from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.trackers.base import Tracker
 from rollart_flow.trackers.registry import named_trackers
 
@@ -103,17 +108,18 @@ class Graph:
         if "train" not in kinds:
             raise PipelineError(f"{self.name}: no train(...) among the outputs, so nothing learns")
         names = [node.name for node in self.nodes]
-        owners = {"policy", "pipeline", *(domain.name for domain in self.tasks.domains)}
+        owners = {"policy", "pipeline", *(domain.name for domain in self.task_domains)}
         for name in names:
             if names.count(name) > 1:
                 raise PipelineError(f"{name}: two nodes have this name; give one another name=")
             if name in owners:
                 raise PipelineError(f"{name}: a node cannot have this name; give another name=")
-        scored = (*self.tasks.domains, *(self.evaluate.domains if self.evaluate else ()))
-        try:
-            check_domains(self.reward.by_domain, (domain.name for domain in scored))
-        except SettingsError as error:
-            raise PipelineError(f"{self.reward.name}: {error}") from error
+        scored = (*self.task_domains, *(self.evaluate.domains if self.evaluate else ()))
+        if not self.offline:
+            try:
+                check_domains(self.reward.by_domain, (domain.name for domain in scored))
+            except SettingsError as error:
+                raise PipelineError(f"{self.reward.name}: {error}") from error
         for domain in scored:
             if domain.shows_images:
                 try:
@@ -136,18 +142,56 @@ class Graph:
             if node.agent_in(domain.name) is not None
         ]
         try:
-            self.rollout.sandboxes.check_pools(self.pooled_domains, agents)
+            self.sandboxes.check_pools(self.pooled_domains, agents)
         except SettingsError as error:
-            raise PipelineError(f"{self.rollout.name}: {error}") from error
+            owner = "pipeline" if self.offline else self.rollout.name
+            raise PipelineError(f"{owner}: {error}") from error
 
     def _generating(self) -> Iterator[tuple[GeneratingNode, Sequence[Domain]]]:
-        yield self.rollout, self.tasks.domains
+        if not self.offline:
+            yield self.rollout, self.tasks.domains
         if self.evaluate is not None:
             yield self.evaluate, self.evaluate.domains
 
     def _only(self, kind: type[N]) -> N:
         (node,) = (node for node in self.nodes if isinstance(node, kind))
         return node
+
+    @property
+    def offline(self) -> bool:
+        """Whether batches are drawn from what is stored alone; then there is no tasks, rollout,
+        reward or buffer node to ask for."""
+        return self.train.buffer is None
+
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        """The sources of stored trajectories; there may be none."""
+        return self.train.stored
+
+    @property
+    def task_domains(self) -> tuple[Domain, ...]:
+        """Domains of the tasks that are trained on; none in an offline pipeline."""
+        return () if self.offline else self.tasks.domains
+
+    @property
+    def taught_domains(self) -> tuple[Domain, ...]:
+        """Domains whose format a warm start teaches; those of evaluation if none is trained on."""
+        evaluated = () if self.evaluate is None else self.evaluate.domains
+        return evaluated if self.offline else self.tasks.domains
+
+    @property
+    def sandboxes(self) -> SandboxSettings:
+        """The boxes of environments; the defaults in an offline pipeline."""
+        return SandboxSettings() if self.offline else self.rollout.sandboxes
+
+    def reward_in(self, domain: str) -> tuple[RewardFunction, float]:
+        """Return the reward of a domain's trajectories, and the time limit of each call [s].
+
+        In an offline pipeline, of which only evaluation scores, it is the environment's own.
+        """
+        if self.offline:
+            return environment_reward, TIMEOUT_S
+        return self.reward.function, self.reward.timeout_in(domain)
 
     @property
     def tasks(self) -> Tasks:

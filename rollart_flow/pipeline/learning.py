@@ -1,24 +1,23 @@
-"""The nodes of the learning side of a pipeline: buffer, train and evaluate."""
+"""The nodes of the learning side of a pipeline: train and evaluate."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.parts.branches import BranchWeight
-from rollart_flow.control.schedule.declarations import Barrier
-from rollart_flow.control.schedule.schedule import Schedule
-from rollart_flow.control.schedule.schedules import named_schedule, rollart
 from rollart_flow.engines.registry import check_engine, engine_capabilities
 from rollart_flow.envs.base import Domain
 from rollart_flow.envs.registry import domains_of
 from rollart_flow.errors import SettingsError
-from rollart_flow.fields import Count, Name, NotNegative, Positive, Within
+from rollart_flow.fields import Count, Name, NotNegative, Within
 from rollart_flow.models.lora import Adapter, read_adapter
 from rollart_flow.models.policy import Policy
+from rollart_flow.pipeline.buffering import Buffer, Mix
 from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.keywords import Converted, nested, part, setting
 from rollart_flow.pipeline.node import Node, node, variadic
-from rollart_flow.pipeline.producing import Trajectories, check_unique
+from rollart_flow.pipeline.producing import check_unique
+from rollart_flow.pipeline.stored import Stored
 from rollart_flow.trainers.build import check_trainer, check_updates
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights.registry import transport_of
@@ -33,82 +32,6 @@ else:
 
 
 @node
-class Buffer(Node):
-    """Commits scored trajectories and forms batches that keep the bound on their age.
-
-    Raises:
-        PipelineError: a setting is wrong, or alpha and the schedule disagree.
-    """
-
-    kind: ClassVar[str] = "buffer"
-    takes: ClassVar[tuple[str, ...]] = ("reward", "filter")
-
-    up: Trajectories = part(kw_only=False)
-    """The scored trajectories."""
-    batch_size: Count = 64
-    """Episodes of one training step; divisible by the group size."""
-    alpha: Converted[Annotated[float, Within(0)] | None, float] = setting(default=None)
-    """Maximum staleness [versions]: between a trajectory's start and the engines' when its batch is
-    formed. With the schedule `flash(alpha)` the maximum lag: between its start and the weights that
-    it trains. None: that of the schedule, or 1; 0 alternates rollout and training."""
-    schedule: Converted[Schedule | str | None, Schedule] = setting(
-        default=None, read=named_schedule
-    )
-    """How rollout and training interleave, as an object or by name: `rollart(alpha)` by default,
-    which is `sync_plus()` for 0; "flash(1)", "sync", "one_off", "areal(2)", "window(8)",
-    "staged(8, 32, 16)", "hybrid", each with the switches queue_scheduling and prompt_replication:
-    "sync_plus(queue_scheduling=False)". See `control.schedule.schedules`."""
-    commit_rows: Count = 64
-    """Rows of a micro-batch that is committed at once."""
-    commit_ms: Positive = 50.0
-    """Longest wait of a row for its micro-batch to fill [ms]."""
-    writers: Annotated[int, Within(0)] = 0
-    """Processes that hold the rows and write their files for the buffer's process, which then sees
-    no tokens; 0: the buffer's process does it. docs/cluster.md says when they are needed."""
-    name: Name = "buffer"
-    """Name of the node."""
-
-    def _check(self) -> None:
-        if not self.up.scored:
-            raise SettingsError("unscored trajectories cannot be trained on; add reward(...)")
-        group_size = self.up.tasks.group_size
-        if self.batch_size % group_size:
-            raise SettingsError(
-                f"batch_size {self.batch_size} is not divisible by group_size {group_size}; "
-                f"take {-(-self.batch_size // group_size) * group_size}"
-            )
-        alpha, schedule = _bound(self.given.get("alpha"), self.schedule)
-        if self.up.tasks.curriculum is not None and schedule.order_checks:
-            raise SettingsError(
-                f"schedule {schedule.name} keeps to the order of tasks, of which a curriculum "
-                "skips some; leave one of them away"
-            )
-        agents = map(self.up.rollout.agent_in, self.up.tasks.domain_names)
-        if Barrier.TURNS in schedule.barriers and any(agents):
-            raise SettingsError(
-                f"schedule {schedule.name} has barriers between turns, at which the program of an "
-                "agent cannot wait; choose another one, such as sync_plus()"
-            )
-        self._hold("alpha", float(alpha))
-        self._hold("schedule", schedule)
-
-
-def _bound(alpha: float | None, schedule: Schedule | None) -> tuple[float, Schedule]:
-    """Alpha and schedule; if only one is given, the other is derived from it."""
-    if schedule is None:
-        bound = 1.0 if alpha is None else float(alpha)
-        return bound, rollart(bound)
-    of_schedule = getattr(schedule.bound, "alpha", None)
-    if of_schedule is None:
-        return 1.0 if alpha is None else alpha, schedule
-    if alpha is not None and alpha != of_schedule:
-        raise SettingsError(
-            f"alpha {alpha:g} conflicts with the schedule's {of_schedule:g}; give one"
-        )
-    return of_schedule, schedule
-
-
-@node
 class Train(Node, _Trains):
     """Trains the policy on each batch and publishes a new version.
 
@@ -118,12 +41,12 @@ class Train(Node, _Trains):
     """
 
     kind: ClassVar[str] = "train"
-    takes: ClassVar[tuple[str, ...]] = ("buffer",)
+    takes: ClassVar[tuple[str, ...]] = ("buffer", "mix", "stored")
 
-    up: Buffer = part(kw_only=False)
-    """The buffer that forms the batches."""
+    up: Buffer | Mix | Stored = part(kw_only=False)
+    """The buffer that forms the batches; what mixes stored trajectories in; or `stored` alone."""
     policy: Policy = part(kw_only=False)
-    """The policy to train; the one that rolls out."""
+    """The policy to train; the one that rolls out, if there is a rollout."""
     algorithm: Algorithm = setting(kw_only=False)
     """The loss and its advantages."""
     steps: Count = setting()
@@ -162,6 +85,22 @@ class Train(Node, _Trains):
                 f"{self.minibatches} minibatches of a batch of {self.up.batch_size}; take fewer"
             )
         check_trainer(self.policy, self.trainer)
+        for source in self.stored:
+            source.check_serves(self.algorithm)
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """The buffer that forms the batches; None if all of them are drawn from what is stored."""
+        if isinstance(self.up, Stored):
+            return None
+        return self.up if isinstance(self.up, Buffer) else self.up.up
+
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        """The sources of stored trajectories; there may be none."""
+        if isinstance(self.up, Buffer):
+            return ()
+        return (self.up,) if isinstance(self.up, Stored) else self.up.others
 
     @property
     def weight_store(self) -> str:
@@ -170,10 +109,12 @@ class Train(Node, _Trains):
 
     def _transfer_ends(self) -> TransferEnds:
         """The trainer and the engines between which weights travel."""
-        node = self.up.up.rollout
+        receives = engine_capabilities(self.policy).receives_weights
+        if self.buffer is None:  # no engine but that of an evaluation
+            return TransferEnds(self.policy.engine, receives, frozenset(), 0, self.ranks)
+        node = self.buffer.up.rollout
         names = () if isinstance(node.hw_affinity, str) else node.up.domain_names
         classes = frozenset(node.resource_class(name) for name in names)
-        receives = engine_capabilities(self.policy).receives_weights
         return TransferEnds(self.policy.engine, receives, classes, node.sliding_workers, self.ranks)
 
 
@@ -231,5 +172,5 @@ class Evaluate(GeneratingNode):
             check_engine(self.policy, adapted=True)
 
 
-buffer, train = Buffer, Train
+train = Train
 evaluate = variadic(Evaluate, object)

@@ -223,7 +223,7 @@ def _explain(error: "ValidationError", owner: str) -> str:
 
 def _domains(pipeline: Graph) -> dict[str, Domain]:
     evaluated = pipeline.evaluate.domains if pipeline.evaluate else ()
-    return {domain.name: domain for domain in (*evaluated, *pipeline.tasks.domains)}
+    return {domain.name: domain for domain in (*evaluated, *pipeline.task_domains)}
 
 
 def _fields(value: Any, changes: Values) -> dict[str, Any]:
@@ -269,7 +269,9 @@ def _rebuild(pipeline: G, policy: Policy, by_owner: Mapping[str, Values]) -> G:
             if stands in changed:
                 changed.setdefault(replaced, None)
         if node.upstream:
-            (changed["up"],) = (rebuilt[id(up)] for up in node.upstream)
+            changed["up"], *others = (rebuilt[id(up)] for up in node.upstream)
+            if others:
+                changed["others"] = tuple(others)
         if hasattr(node, "policy"):
             changed["policy"] = policy
         rebuilt[id(node)] = node.rebuild(**changed)

@@ -9,14 +9,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rollart_flow.harness.harness import Harness
+from rollart_flow.pipeline.buffering import Buffer, Mix
 from rollart_flow.pipeline.described import describe
 from rollart_flow.pipeline.filters import Filter
 from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.graph import Graph
-from rollart_flow.pipeline.learning import Buffer, Evaluate, Train
+from rollart_flow.pipeline.learning import Evaluate, Train
 from rollart_flow.pipeline.node import Node
 from rollart_flow.pipeline.producing import Rollout, Tasks, Trajectories
 from rollart_flow.pipeline.scoring import Reward
+from rollart_flow.pipeline.stored import Stored
 from rollart_flow.rewards.composition import name_of
 
 CPU = "CPU"
@@ -77,7 +79,8 @@ def make_plan(pipeline: Graph) -> Plan:
     stages = tuple(_stage(node) for node in pipeline.nodes)
     pairs = ((up, node) for node in pipeline.nodes for up in node.upstream)
     edges = [Edge(up.name, node.name, _carries(up)) for up, node in pairs]
-    edges.append(Edge(pipeline.train.name, pipeline.rollout.name, "policy versions"))
+    if not pipeline.offline:
+        edges.append(Edge(pipeline.train.name, pipeline.rollout.name, "policy versions"))
     if pipeline.evaluate is not None:
         edges.append(Edge(pipeline.train.name, pipeline.evaluate.name, "policy versions"))
     return Plan(pipeline.name, stages, tuple(edges))
@@ -87,8 +90,10 @@ def _carries(up: Node) -> str:
     match up:
         case Tasks():
             return "assignments"
-        case Buffer():
+        case Buffer() | Mix():
             return "batches"
+        case Stored():
+            return "stored trajectories"
         case Trajectories(scored=True):
             return "scored trajectories"
         case _:
@@ -133,8 +138,17 @@ def _words(node: Node) -> tuple[str, str, str, str]:
                 f"at most {_count(node.alpha, 'version')} stale"
             )
             return PRODUCER, "Ray Data sink + Delta tables", "1 writer", bound
+        case Stored():
+            return CONSUMER, "Delta tables of runs", "1", _stored_words(node)
+        case Mix():
+            added = ", ".join(
+                f"{count} of {source.name}"
+                for source, count in zip(node.others, node.counts, strict=True)
+            )
+            return CONSUMER, "with train", "1", f"{node.up.batch_size} new a batch, {added}"
         case Train():
             what = f"{node.algorithm.name}, {_count(node.steps, 'step')}"
+            what += f", {node.up.batch_size} a batch" if node.buffer is None else ""
             return CONSUMER, "Ray Data actor + trainer", "1", what
         case Evaluate():
             often = f"every {_count(node.every, 'version')}, "
@@ -147,6 +161,15 @@ def _words(node: Node) -> tuple[str, str, str, str]:
             return EVALUATION, "Ray actor + engine", "1", often
         case _:
             raise TypeError(f"no plan for a node of kind {node.kind}")
+
+
+def _stored_words(node: Stored) -> str:
+    """The runs that a source draws from, and what it takes of them."""
+    said = [" and ".join(node.runs)]
+    said += [] if node.filter is None else [f"where {node.filter}"]
+    said += [] if node.best is None else [f"best {node.best} of each group"]
+    said += [] if node.prefer is None else [f"prefers {node.prefer}"]
+    return ", ".join(said + (["exempt from the bound"] if node.exempt else []))
 
 
 def _agent_words(node: GeneratingNode) -> str:

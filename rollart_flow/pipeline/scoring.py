@@ -12,6 +12,9 @@ from rollart_flow.pipeline.producing import Trajectories
 from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.rewards.composition import PerDomain
 
+TIMEOUT_S, MAX_CONCURRENT = 30.0, 64
+"""Limits of a reward whose node, if there is one, says nothing."""
+
 
 @node
 class Reward(Trajectories):
@@ -33,9 +36,9 @@ class Reward(Trajectories):
     `ServerlessReward`, or the URL of one, which is then called with this node's `timeout_s` as its
     deadline and `max_concurrent` as its limit; None: the environment's own reward, summed over
     turns."""
-    timeout_s: Positive = 30.0
+    timeout_s: Positive = TIMEOUT_S
     """Time limit of each call of `fn`, without the start of its process [s]."""
-    max_concurrent: Count = 64
+    max_concurrent: Count = MAX_CONCURRENT
     """Concurrent calls of the function; fewer if the schedule's reward stage has a lower limit."""
     environ: tuple[str, ...] = ()
     """Environment variables that the process of `fn` gets, besides the usual ones and those of its

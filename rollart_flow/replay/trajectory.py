@@ -94,13 +94,15 @@ def domain_of(pipeline: Pipeline, trajectory: Trajectory) -> tuple[Domain, Gener
     Raises:
         SettingsError: the pipeline does not have the domain.
     """
-    found: tuple[Domain, ...] = pipeline.tasks.domains
-    node: GeneratingNode = pipeline.rollout
-    if trajectory.split is Split.EVALUATION and pipeline.evaluate is not None:
-        found, node = pipeline.evaluate.domains, pipeline.evaluate
-    for domain in found:
-        if domain.name == trajectory.domain:
-            return domain, node
+    evaluated = pipeline.evaluate
+    if trajectory.split is Split.EVALUATION and evaluated is not None:
+        found: dict[str, Domain] = {domain.name: domain for domain in evaluated.domains}
+        node: GeneratingNode | None = evaluated
+    else:
+        found = {domain.name: domain for domain in pipeline.task_domains}
+        node = None if pipeline.offline else pipeline.rollout
+    if node is not None and trajectory.domain in found:
+        return found[trajectory.domain], node
     raise SettingsError(
         f"trajectory {trajectory.trajectory_id} is of domain {trajectory.domain!r}, "
         "which the run's pipeline does not have"
@@ -121,5 +123,5 @@ async def reward_again(
     pipeline: Pipeline, attempt: Sequence[Trajectory], source: Path
 ) -> Trajectory:
     """Return an attempt as one trajectory, with its reward computed again."""
-    timeout_s = pipeline.reward.timeout_in(attempt[0].domain)
-    return await score(unscored(whole(attempt)), pipeline.reward.function, timeout_s, source)
+    function, timeout_s = pipeline.reward_in(attempt[0].domain)
+    return await score(unscored(whole(attempt)), function, timeout_s, source)

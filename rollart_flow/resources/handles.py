@@ -16,7 +16,7 @@ from rollart_flow.resources.placement import Placement
 if TYPE_CHECKING:
     import ray
 
-A = TypeVar("A")
+A = TypeVar("A", covariant=True)
 P = ParamSpec("P")
 
 

@@ -17,6 +17,8 @@ def usable_admissions(pipeline: Pipeline, store: str | None, path: str) -> pa.Ta
         SettingsError: a domain needs admitted tasks, and has none; the message has the command.
         StoreError: the checks cannot be read.
     """
+    if pipeline.offline:
+        return None
     tasks = pipeline.tasks
     modes = {domain.name: admission_of(domain, tasks.admitted) for domain in tasks.domains}
     asked = [name for name, mode in modes.items() if mode != "any"]

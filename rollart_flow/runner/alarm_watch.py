@@ -43,10 +43,13 @@ class AlarmWatch:
             boxes: whether the run has pools of boxes.
         """
         self._alarms = pipeline.alarms
-        self._groups = max(1, pipeline.buffer.batch_size // pipeline.tasks.group_size)
-        bound = pipeline.buffer.schedule.bound
-        self._aged = _AGES.get(type(bound))
-        self._bound = ceil(bound.alpha) if isinstance(bound, StalenessPolicy) else 0
+        self._groups = pipeline.train.up.batch_size
+        self._aged, self._bound = None, 0
+        if (buffer := pipeline.train.buffer) is not None:
+            self._groups = max(1, buffer.batch_size // pipeline.tasks.group_size)
+            self._aged = _AGES.get(type(buffer.schedule.bound))
+            if isinstance(buffer.schedule.bound, StalenessPolicy):
+                self._bound = ceil(buffer.schedule.bound.alpha)
         self._run = Run(uri)
         self._boxes, self._seq = boxes, 0
         self._book = AlarmBook()

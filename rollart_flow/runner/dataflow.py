@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from rollart_flow.control.inference.health import HealthLimits
 from rollart_flow.control.schedule.declarations import Phase
@@ -21,20 +21,26 @@ from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.operators.batch_rows import BatchRows
 from rollart_flow.operators.coordinator import CoordinatorActor
 from rollart_flow.operators.evaluate import EvaluateContext, EvaluateOperator
+from rollart_flow.operators.offline import OfflineCoordinator, StoredBatches
 from rollart_flow.operators.recovery import evaluated_versions
 from rollart_flow.operators.reward import RewardSettings
 from rollart_flow.operators.rollout import RolloutContext, RolloutOperator
 from rollart_flow.operators.sources import Admitted, Batches, NextBlock, ReportedSource, Versions
+from rollart_flow.operators.stored_rows import StoredSource
 from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, read_trained
 from rollart_flow.pipeline import GeneratingNode, Pipeline
+from rollart_flow.pipeline.scoring import MAX_CONCURRENT
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.rewards.composition import single_functions
 from rollart_flow.rows import from_ipc
 from rollart_flow.runner.executors.base import OperatorStage, StreamSource
 from rollart_flow.runner.processes import RunProcesses
-from rollart_flow.runner.settings import named_filters, sampling_of
+from rollart_flow.runner.settings import named_filters, sampling_of, stored_sources
 from rollart_flow.serverless import ServerlessReward
+from rollart_flow.store import Run
+from rollart_flow.store.away import repeated_query
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
+from rollart_flow.store.pins import recorded_pins
 
 _BLOCK = 256
 """Maximum number of attempts of a block; a block costs some milliseconds, whatever it holds."""
@@ -53,7 +59,7 @@ class Dataflow:
 
     def producer(self) -> Iterator[int]:
         """Run attempts until the coordinator admits none; yield counts of committed attempts."""
-        coordinator = self._processes.coordinator
+        coordinator = self._admitting
 
         def part(number: int, limit: int) -> NextBlock:
             name = f"tasks-{number}"
@@ -92,7 +98,6 @@ class Dataflow:
 
     def consumer(self) -> Iterator[Trained]:
         """Train on batches until there are no more; yield the result of each step."""
-        first = self._processes.recovered.version + 1
         train, scores = self._pipeline.train, self._pipeline.evaluate
         context = TrainContext(
             run=self._uri,
@@ -110,13 +115,42 @@ class Dataflow:
             evaluated=evaluated_versions(train.steps, None if scores is None else scores.every),
             start=self._processes.recovered.start,
             max_skipped=train.max_skipped,
-            overlap_publish=Phase.UPDATE in self._pipeline.buffer.schedule.before_training,
+            overlap_publish=self._pipeline.offline
+            or Phase.UPDATE in self._pipeline.buffer.schedule.before_training,
+            stored=self._mixed(),
         )
-        rows = BatchRows(self._processes.buffer, self._processes.writers, self._uri)
-        batches = ReportedSource(self._uri, Batches(self._processes.coordinator, rows, first))
+        batches = ReportedSource(self._uri, self._batches())
         stage = OperatorStage(TrainOperator, (context,))
         for block in self._processes.executor.stream("batches", batches, stage):
             yield read_trained(block)
+
+    def _batches(self) -> NextBlock:
+        """Return the source of batches: those of the buffer, or those of what is stored."""
+        processes = self._processes
+        first = processes.recovered.version + 1
+        if self._pipeline.offline:
+            coordinator = cast("Remote[OfflineCoordinator]", processes.coordinator)
+            (source,) = self._sources()
+            return StoredBatches(coordinator, self._uri, source, first)
+        rows = BatchRows(processes.buffer, processes.writers, self._uri)
+        return Batches(self._admitting, rows, first)
+
+    def _mixed(self) -> tuple[StoredSource, ...]:
+        """Return the sources whose rows are trained on beside those of the buffer."""
+        return () if self._pipeline.offline else self._sources()
+
+    def _sources(self) -> tuple[StoredSource, ...]:
+        if not self._pipeline.stored:
+            return ()
+        pins = repeated_query(
+            f"read the events of {self._uri}", lambda: recorded_pins(Run(self._uri).snapshot())
+        )
+        return stored_sources(self._pipeline, pins)
+
+    @property
+    def _admitting(self) -> Remote[CoordinatorActor]:
+        """The coordinator of a run that rolls out."""
+        return cast("Remote[CoordinatorActor]", self._processes.coordinator)
 
     def evaluation(self) -> Iterator[list[dict[str, Any]]]:
         """Evaluate versions as they become due; yield each version's rows of `evaluations`."""
@@ -133,7 +167,9 @@ class Dataflow:
             sampling=sampling_of(node, node.domains, self._uri),
             seed=node.seed,
             coordinator=self._processes.coordinator,
-            health=HealthLimits(answer_s=self._pipeline.rollout.engine_timeout_s),
+            health=HealthLimits()
+            if self._pipeline.offline
+            else HealthLimits(answer_s=self._pipeline.rollout.engine_timeout_s),
         )
         due = self._processes.recovered.due_versions(self._pipeline.train.steps, node.every)
         versions = ReportedSource(self._uri, Versions(self._processes.coordinator, due))
@@ -144,6 +180,12 @@ class Dataflow:
 
     def _reward(self, workers: int = 1) -> RewardSettings:
         """Return the settings of each of several reward stages, which share the limits of calls."""
+        isolated = self._processes.executor.isolates
+        if self._pipeline.offline:
+            function, timeout_s = self._pipeline.reward_in("")
+            return RewardSettings(
+                function, timeout_s, MAX_CONCURRENT, source=self._source, isolated=isolated
+            )
         reward = self._pipeline.reward
         unscored = [node for node in self._pipeline.filters if not node.scored]
         before = named_filters(unscored, of_groups=False)
@@ -160,7 +202,7 @@ class Dataflow:
             places,
             timeouts={name: reward.timeout_in(name) for name in reward.by_domain},
             source=self._source,
-            isolated=self._processes.executor.isolates,
+            isolated=isolated,
             environ=reward.environ,
             before=before,
         )
@@ -172,7 +214,7 @@ class Dataflow:
             self._pipeline.tasks.domains,
             processes.engines,
             processes.affinity,
-            processes.coordinator,
+            self._admitting,
         )
         return replace(context, schedule=self._pipeline.buffer.schedule)
 
@@ -205,7 +247,7 @@ class Dataflow:
             isolated=self._processes.executor.isolates,
             source=self._source,
             sandboxes=self._processes.sandboxes,
-            sandbox=self._pipeline.rollout.sandboxes.sandbox or "",
+            sandbox=self._pipeline.sandboxes.sandbox or "",
         )
 
 

@@ -213,7 +213,9 @@ def place_workers(pipeline: Pipeline, manager: ResourceManager) -> Placed:
         RunFailedError: no device has room for workers that must be on one.
     """
     engines: list[Placement] = []
-    if turns := holds_in_turns(pipeline, manager):
+    if pipeline.offline:
+        turns, training = False, place_trainer(pipeline, manager)
+    elif turns := holds_in_turns(pipeline, manager):
         check_turns(pipeline)
         wanted = next(iter(_engine_classes(pipeline)), None)
         training = place_trainer(pipeline, manager, wanted)
@@ -221,7 +223,8 @@ def place_workers(pipeline: Pipeline, manager: ResourceManager) -> Placed:
         engines = [*place_engines(pipeline, manager), *place_prefill(pipeline, manager)]
         training = place_trainer(pipeline, manager)
     evaluation = [] if pipeline.evaluate is None else [Placement(_EVALUATOR, "evaluation", CPU)]
-    sandboxes, rollout = place_sandboxes(pipeline, manager), place_rollout(pipeline, manager)
+    sandboxes = place_sandboxes(pipeline, manager)
+    rollout = [] if pipeline.offline else place_rollout(pipeline, manager)
     try:
         if pipeline.policy.device == "cuda":
             engines, training = _on_gpus(pipeline, manager, engines, training)
@@ -232,8 +235,10 @@ def place_workers(pipeline: Pipeline, manager: ResourceManager) -> Placed:
         raise
     follows = engine_capabilities(pipeline.policy).follows_policy_device
     if pipeline.policy.device == "cuda" and follows:
-        evaluation = [_beside(engines[0], placement) for placement in evaluation]
-    engines = [*engines, *place_sliding(pipeline, training)]
+        device = (engines or training)[0]
+        evaluation = [_beside(device, placement) for placement in evaluation]
+    if not pipeline.offline:
+        engines += place_sliding(pipeline, training)
     return Placed(engines, training, evaluation, sandboxes, rollout)
 
 

@@ -14,6 +14,7 @@ from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.operators.buffer import BufferActor
 from rollart_flow.operators.buffer_writer import BufferWriterActor
 from rollart_flow.operators.coordinator import CoordinatorActor
+from rollart_flow.operators.offline import OfflineCoordinator
 from rollart_flow.operators.recovery import RecoveredRun
 from rollart_flow.operators.sandboxes import SandboxWorker
 from rollart_flow.pipeline import Pipeline
@@ -30,6 +31,7 @@ from rollart_flow.runner.settings import (
     buffer_settings,
     coordinator_settings,
     evaluation_arguments,
+    offline_settings,
     rollout_arguments,
 )
 from rollart_flow.runner.trainers import gather_trainers, in_turns, start_trainers
@@ -54,7 +56,7 @@ class RunProcesses:
     buffer: Remote[BufferActor]
     writers: tuple[Remote[BufferWriterActor], ...]
     """Writers of the buffer, if it has any."""
-    coordinator: Remote[CoordinatorActor]
+    coordinator: Remote[CoordinatorActor] | Remote[OfflineCoordinator]
     engines: TypedCluster[EngineWorker]
     trainers: TypedCluster[TrainWorker]
     evaluators: TypedCluster[EngineWorker] | None
@@ -176,13 +178,10 @@ def start_processes(
         trainers, engines, evaluators = _start_clusters(
             executor, pipeline, uri, weights, placed, started
         )
-        control = coordinator_settings(
-            pipeline, uri, weights, nodes_may_join=executor.nodes_may_join
-        )
         sandboxes = start_sandboxes(executor, pipeline, uri, buffer, placed.sandboxes)
         if sandboxes is not None:
             started.callback(sandboxes.shutdown)
-        coordinator = executor.start(CoordinatorActor)(control, buffer, engines)
+        coordinator = _start_coordinator(executor, pipeline, uri, weights, buffer, engines)
         started.callback(coordinator.kill)
         recovered = wait(recovering, "BufferActor.start")
         if not in_turns(trainers):
@@ -215,13 +214,28 @@ def start_processes(
     )
 
 
+def _start_coordinator(
+    executor: Executor,
+    pipeline: Pipeline,
+    uri: str,
+    weights: str,
+    buffer: Remote[BufferActor],
+    engines: _Engines,
+) -> Remote[CoordinatorActor] | Remote[OfflineCoordinator]:
+    """Start the coordinator, which for an offline run is one without a control plane."""
+    if pipeline.offline:
+        return executor.start(OfflineCoordinator)(offline_settings(pipeline, uri), buffer)
+    control = coordinator_settings(pipeline, uri, weights, nodes_may_join=executor.nodes_may_join)
+    return executor.start(CoordinatorActor)(control, buffer, engines)
+
+
 def _start_buffer(
     executor: Executor, pipeline: Pipeline, uri: str, tenure: Tenure | None, started: ExitStack
 ) -> tuple[Remote[BufferActor], tuple[Remote[BufferWriterActor], ...]]:
     """Start the buffer and its writers; return both."""
     settings = buffer_settings(pipeline)
     start_writer = executor.start(BufferWriterActor)
-    count = pipeline.buffer.writers
+    count = 0 if pipeline.offline else pipeline.buffer.writers
     writers = tuple(start_writer(uri, number, settings.columns) for number in range(count))
     buffer = executor.start(BufferActor)(uri, settings, tenure, writers)
     started.callback(buffer.kill)
@@ -259,7 +273,7 @@ def _start_clusters(
     if in_turns(trainers):  # engines measure the free memory of their devices when they start
         gather_trainers(trainers, uri)
         trainers.call.offload()
-    arguments = rollout_arguments(pipeline, uri, weights)
+    arguments = {} if pipeline.offline else rollout_arguments(pipeline, uri, weights)
     engines = executor.cluster(placed.engines, EngineWorker, arguments)
     started.callback(engines.shutdown)
     if not placed.evaluation:
@@ -272,6 +286,8 @@ def _start_clusters(
 
 def _affinity(pipeline: Pipeline, engines: _Engines) -> dict[str, str] | Literal["auto"]:
     """Return the requested resource class by domain, or "auto"."""
+    if pipeline.offline:
+        return {}
     if isinstance(pipeline.rollout.hw_affinity, str):
         return pipeline.rollout.hw_affinity
     return {

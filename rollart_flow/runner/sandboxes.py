@@ -24,7 +24,7 @@ def place_sandboxes(pipeline: Pipeline, manager: ResourceManager) -> list[Placem
 
     There are none if no domain opens boxes. Those on CPUs go to different nodes if they can.
     """
-    names, settings = pipeline.pooled_domains, pipeline.rollout.sandboxes
+    names, settings = pipeline.pooled_domains, pipeline.sandboxes
     if not names:
         return []
     placements = manager.place(
@@ -51,7 +51,7 @@ def start_sandboxes(
 
 
 def _pool_settings(pipeline: Pipeline) -> PoolSettings:
-    settings = pipeline.rollout.sandboxes
+    settings = pipeline.sandboxes
     return PoolSettings(
         variant=settings.sandbox or default_variant(),
         maximum=settings.max_sandboxes,

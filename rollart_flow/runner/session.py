@@ -198,12 +198,11 @@ class Session:
     def _drive(self, processes: RunProcesses) -> None:
         self._observer.drives(processes, self._messages)
         streams = Dataflow(self._pipeline, self._uri, processes, self._source)
-        named: dict[str, Stream] = {
-            "producer": streams.producer,
-            _CONSUMER: streams.consumer,
-            "evaluation": streams.evaluation,
-        }
-        self._on_progress(Progress.phase("rolling out", total_steps=self._pipeline.train.steps))
+        named: dict[str, Stream] = {_CONSUMER: streams.consumer, "evaluation": streams.evaluation}
+        if not self._pipeline.offline:
+            named = {"producer": streams.producer, **named}
+        doing = "training on what is stored" if self._pipeline.offline else "rolling out"
+        self._on_progress(Progress.phase(doing, total_steps=self._pipeline.train.steps))
         threads = ThreadPoolExecutor(len(named) + 1, thread_name_prefix="stream")
         self._running_streams = running = []
         try:

@@ -1,11 +1,12 @@
 """Settings of a run's processes, derived from its pipeline. This module starts no process."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from rollart_flow.control.inference.health import HealthLimits
+from rollart_flow.control.schedule.schedules import sync
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.engines.base import EnginePhase
 from rollart_flow.engines.worker import EngineWorker
@@ -13,23 +14,33 @@ from rollart_flow.envs.base import Domain
 from rollart_flow.models.version_zero import load_codec
 from rollart_flow.operators.buffer import BufferSettings
 from rollart_flow.operators.filters import NamedFilter
+from rollart_flow.operators.offline import OfflineSettings
 from rollart_flow.operators.rebinding import Spawning
 from rollart_flow.operators.run_plane import CoordinatorSettings
-from rollart_flow.pipeline import Filter, GeneratingNode, Pipeline
+from rollart_flow.operators.stored_rows import StoredSource
+from rollart_flow.pipeline import Filter, GeneratingNode, Mix, Pipeline
 from rollart_flow.store import Run
 from rollart_flow.store.layout import adapter_uri, policy_uri, weights_uri
+from rollart_flow.store.pins import PinnedRun
 from rollart_flow.trainers.registry import trainer_capabilities
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.types import Sampling
 from rollart_flow.weights.folder_store import local_path
 from rollart_flow.weights.registry import transport_of
 
+_COMMIT_ROWS, _COMMIT_MS = 64, 50.0
+"""Micro-batches of an offline run, which has no buffer node to say them."""
 CONCURRENT_CALLS = 10_000
 """Concurrent calls of an asynchronous actor; the number is large since long reads wait in it."""
 
 
 def buffer_settings(pipeline: Pipeline) -> BufferSettings:
-    """Return the buffer's settings for commits, schedule, and filters."""
+    """Return the buffer's settings for commits, schedule, and filters.
+
+    The buffer of an offline run only commits.
+    """
+    if pipeline.offline:
+        return BufferSettings(sync(), group_size=1, commit_rows=_COMMIT_ROWS, commit_ms=_COMMIT_MS)
     return BufferSettings(
         schedule=pipeline.buffer.schedule,
         group_size=pipeline.tasks.group_size,
@@ -92,6 +103,43 @@ def coordinator_settings(
         evaluate_every=pipeline.evaluate.every if pipeline.evaluate is not None else None,
         health=HealthLimits(answer_s=rollout.engine_timeout_s),
         spawning=spawning if nodes_may_join else None,
+    )
+
+
+def offline_settings(pipeline: Pipeline, uri: str) -> OfflineSettings:
+    """Return the settings of the coordinator of an offline run."""
+    every = None if pipeline.evaluate is None else pipeline.evaluate.every
+    return OfflineSettings(uri, pipeline.train.steps, every)
+
+
+def stored_sources(
+    pipeline: Pipeline, pins: Mapping[str, Sequence[PinnedRun]]
+) -> tuple[StoredSource, ...]:
+    """Return the sources of stored trajectories, with the runs that each is pinned to.
+
+    Args:
+        pipeline: the pipeline.
+        pins: pinned runs by node.
+    """
+    train = pipeline.train
+    counts = train.up.counts if isinstance(train.up, Mix) else (train.up.batch_size,)
+    bound = None if train.buffer is None else train.buffer.schedule.bound
+    return tuple(
+        StoredSource(
+            name=node.name,
+            runs=tuple(pins.get(node.name, ())),
+            filter=node.filter,
+            prefer=node.prefer,
+            best=node.best,
+            count=count,
+            seed=node.seed,
+            split=node.split,
+            exempt=node.exempt or train.buffer is None,
+            paired=train.algorithm.needs_pairs,
+            grouped=train.algorithm.compares_groups,
+            bound=bound,
+        )
+        for node, count in zip(train.stored, counts, strict=False)
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -23,6 +23,7 @@ from rollart_flow.resources.blocking import driver_waits
 from rollart_flow.rows import events_table
 from rollart_flow.runner.adapters import copy_adapter
 from rollart_flow.runner.admissions import usable_admissions
+from rollart_flow.runner.stored_runs import check_sources, pinned_runs
 from rollart_flow.runner.trust import trust
 from rollart_flow.store import Parent, Run, RunInfo, RunStatus, RunWriter, files, new_run_uri
 from rollart_flow.store.cache import local_file
@@ -36,9 +37,10 @@ from rollart_flow.store.layout import (
 )
 from rollart_flow.store.lease import Lease
 from rollart_flow.store.lease_file import Tenure
+from rollart_flow.store.pins import described_pins
 from rollart_flow.telemetry import OnProgress, Progress
 from rollart_flow.text import counted
-from rollart_flow.types import Event, EventKind
+from rollart_flow.types import Event, EventKind, Limits
 from rollart_flow.weights import stored_weights
 from rollart_flow.weights.atomic import clear_leftovers, remove_folder
 from rollart_flow.weights.folder_store import local_path, made
@@ -89,6 +91,7 @@ def create_run(
         parent=parent,
     )
     admissions = usable_admissions(pipeline, store, loaded.path)
+    pins = pinned_runs(pipeline, store, parent)
     try:
         writer = RunWriter.create(uri, info)
     except RunExistsError as error:
@@ -98,7 +101,9 @@ def create_run(
         write_pipeline(uri, loaded.source_text)
         if files.is_remote(uri):
             trust(uri)
-        detail = {"pipeline": pipeline.name, "overrides": dict(loaded.overrides)}
+        detail: dict[str, Any] = {
+            "pipeline": pipeline.name, "overrides": dict(loaded.overrides), **described_pins(pins)
+        }  # fmt: skip
         started = Event(EventKind.RUN, info.name, detail=detail)
         began = {"events": events_table([(datetime.now(UTC), started)])}
         writer.commit_many(began if admissions is None else {**began, "admissions": admissions})
@@ -145,6 +150,7 @@ def _begin(
     on_progress(Progress.phase("making the initial policy", total_steps=pipeline.train.steps))
     with made(policy_uri(uri)) as folder, driver_waits(uri):
         _make_policy(pipeline, uri, folder, on_progress, isolated=isolated)
+    check_sources(pipeline, uri)
     copy_adapter(pipeline, uri)
     publish_start(uri, writer, 0, checkpoint=False)
 
@@ -190,16 +196,21 @@ def _make_policy(
 
         on_progress(Progress.phase(f"format warm start, {counted(policy.warm_start, 'step')}"))
         settings = ExampleSettings(
-            pipeline.rollout.step_timeout_s, local_file(pipeline_uri(uri)), isolated
+            _step_timeout_s(pipeline), local_file(pipeline_uri(uri)), isolated
         )
         warm_start(
             folder,
-            pipeline.tasks.domains,
+            pipeline.taught_domains,
             load_codec(folder),
             policy.warm_start,
             policy.seed,
             settings=settings,
         )
+
+
+def _step_timeout_s(pipeline: Pipeline) -> float:
+    node = pipeline.evaluate if pipeline.offline else pipeline.rollout
+    return Limits().step_timeout_s if node is None else node.step_timeout_s
 
 
 def publish_start(

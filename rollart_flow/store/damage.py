@@ -5,15 +5,20 @@ somebody who removed or cut a file, leaves such a one.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+import polars as pl
 
 from rollart_flow.errors import DataFileNotFoundError, RollartError, StoreError
 from rollart_flow.schema import TABLES
 from rollart_flow.store import files
+from rollart_flow.store.away import repeated_query
 from rollart_flow.store.layout import table_uri
 from rollart_flow.store.table import DataFile, data_files, find_table
 
+T = TypeVar("T")
 _MISSING = "is missing"
 
 
@@ -76,3 +81,17 @@ def _damaged(uri: str, live: list[DataFile]) -> tuple[str, str] | None:
         if size != file.size_bytes:
             return file.path, f"is torn: it has {size} of {file.size_bytes} bytes"
     return None
+
+
+def again_if_merged(run: str, read: Callable[[], T]) -> T:
+    """Read again if files of the first snapshot were merged and removed meanwhile.
+
+    Raises:
+        StoreError: a data file is missing or torn.
+    """
+    doing = f"read {run}"
+    try:
+        return repeated_query(doing, read)
+    except (FileNotFoundError, pl.exceptions.PanicException):
+        with reading(run):
+            return repeated_query(doing, read)

@@ -62,16 +62,33 @@ def read_image(run: str, image_id: str) -> Image:
 
 
 def with_images(run: str, batch: pa.Table) -> pa.Table:
-    """Return rows of `trajectories` with the files of their images, each once.
+    """Return rows of a batch with the files of their images, each once.
+
+    The image of a row that was drawn from another run is there.
 
     Raises:
-        StoreError: an image is not in the run.
+        StoreError: an image is not in its run.
     """
     names = batch["images"] if "images" in batch.column_names else None
     if names is None or names.null_count == len(names):
         return batch
-    wanted = pc.unique(pc.list_flatten(names)).to_pylist()
-    return carrying(batch, (read_image(run, name) for name in wanted))
+    images: dict[str, Image] = {}
+    for source in _sources(batch):
+        of_source = pc.equal(pc.fill_null(_source_of(batch), ""), source)
+        for name in pc.unique(pc.list_flatten(names.filter(of_source))).to_pylist():
+            images[name] = images.get(name) or read_image(source or run, name)
+    return carrying(batch, images.values())
+
+
+def _source_of(batch: pa.Table) -> pa.ChunkedArray:
+    """Return the address of the other run that each row was drawn from, null if from none."""
+    if "source_run" in batch.column_names:
+        return batch["source_run"]
+    return pa.chunked_array([pa.nulls(batch.num_rows, pa.string())])
+
+
+def _sources(batch: pa.Table) -> list[str]:
+    return [str(each) for each in pc.unique(pc.fill_null(_source_of(batch), "")).to_pylist()]
 
 
 def carrying(batch: pa.Table, images: Iterable[Image]) -> pa.Table:

@@ -5,25 +5,23 @@ commits. Every access takes a new snapshot; `snapshot()` returns one to reuse.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Self, TypeVar
+from typing import Self
 
 import polars as pl
 import pyarrow as pa
 
 from rollart_flow.errors import StoreError
 from rollart_flow.schema import stored_schema
-from rollart_flow.store.away import repeated_query
-from rollart_flow.store.damage import reading
+from rollart_flow.store.damage import again_if_merged
 from rollart_flow.store.images import read_image
 from rollart_flow.store.info import RunInfo, RunStatus, read_info
 from rollart_flow.store.layout import resolve
+from rollart_flow.store.pins import another, rows_at
 from rollart_flow.store.snapshot import Snapshot, Tables, Watch
 from rollart_flow.store.sql import run_sql
 from rollart_flow.types import Image
-
-T = TypeVar("T")
 
 
 class Run(Tables):
@@ -102,7 +100,8 @@ class Run(Tables):
             `pl.from_arrow` converts the result to a DataFrame without copying.
 
         Raises:
-            StoreError: the step has no batch, or a trajectory of the batch is not stored.
+            StoreError: the step has no batch, or a trajectory of the batch is not stored, be it in
+                another run that it was drawn from.
         """
         return again_if_merged(self.uri, lambda: self._batch(step))
 
@@ -111,22 +110,8 @@ class Run(Tables):
         manifest = snapshot.batches.filter(pl.col("step") == step).sort("position").collect()
         if manifest.is_empty():
             raise StoreError(f"no batch of step {step} in the run at {self.uri}")
-        started = pl.col("policy_version") - pl.col("staleness")
-        bounds = manifest.select(
-            pl.col("seq").max(), started.min().alias("oldest"), pl.col("policy_version").max()
-        ).row(0, named=True)
-        rows = (
-            snapshot.trajectories.filter(
-                pl.col("seq") < bounds["seq"],
-                pl.col("policy_version_start").is_between(
-                    bounds["oldest"], bounds["policy_version"]
-                ),
-                pl.col("trajectory_id").is_in(manifest["trajectory_id"].to_list()),
-            )
-            .collect()
-            .sort("seq")
-            .unique("trajectory_id", keep="first")
-        )
+        drawn = manifest.filter(pl.col("source_seq").is_not_null())
+        rows = pl.concat([self._own_rows(snapshot, manifest), *map(self._drawn_rows, _runs(drawn))])
         own = [name for name in manifest.columns if name not in rows.columns]
         joined = manifest.select("trajectory_id", *own).join(
             rows, on="trajectory_id", how="left", maintain_order="left"
@@ -138,6 +123,47 @@ class Run(Tables):
         declared = stored_schema("trajectories"), stored_schema("batches")
         schema = pa.schema([*declared[0], *(declared[1].field(name) for name in own)])
         return joined.select(schema.names).to_arrow().cast(schema)
+
+    def _own_rows(self, snapshot: Snapshot, manifest: pl.DataFrame) -> pl.DataFrame:
+        """Read the rows of a batch that this run made for it."""
+        made = manifest.filter(pl.col("source_seq").is_null())
+        if made.is_empty():
+            return snapshot.trajectories.head(0).collect()
+        started = pl.col("policy_version") - pl.col("staleness")
+        bounds = made.select(
+            pl.col("seq").max(), started.min().alias("oldest"), pl.col("policy_version").max()
+        ).row(0, named=True)
+        return (
+            snapshot.trajectories.filter(
+                pl.col("seq") < bounds["seq"],
+                pl.col("policy_version_start").is_between(
+                    bounds["oldest"], bounds["policy_version"]
+                ),
+                pl.col("trajectory_id").is_in(made["trajectory_id"].to_list()),
+            )
+            .collect()
+            .sort("seq")
+            .unique("trajectory_id", keep="first")
+        )
+
+    def _drawn_rows(self, drawn: pl.DataFrame) -> pl.DataFrame:
+        """Read the rows of a batch that were drawn from one run, with the ids of the batch.
+
+        Raises:
+            StoreError: the other run is gone, or is not the one that was read.
+        """
+        first = drawn.row(0, named=True)
+        source = first["source_run"] or self.uri
+        rows = rows_at(source, first["source_version"], drawn["source_seq"])
+        ids = ("trajectory_id", "group_id", "episode_id")
+        renamed = drawn.select("source_seq", *ids)
+        if (wrong := another(rows, renamed)) is not None:
+            raise StoreError(
+                f"row {wrong} of the run at {source} is not the one that "
+                f"step {first['step']} was trained on; another run has taken its place"
+            )
+        found = rows.drop(ids).join(renamed, left_on="seq", right_on="source_seq")
+        return found.select(rows.columns)
 
     def image(self, image_id: str) -> Image:
         """Return an image that the column `images` of `trajectories` names, with its PNG file.
@@ -167,18 +193,9 @@ class Run(Tables):
         return run_sql(query, frames)
 
 
-def again_if_merged(run: str, read: Callable[[], T]) -> T:
-    """Read again if files of the first snapshot were merged and removed meanwhile.
-
-    Raises:
-        StoreError: a data file is missing or torn.
-    """
-    doing = f"read {run}"
-    try:
-        return repeated_query(doing, read)
-    except (FileNotFoundError, pl.exceptions.PanicException):
-        with reading(run):
-            return repeated_query(doing, read)
+def _runs(drawn: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of `batches` that were drawn from each run."""
+    yield from drawn.partition_by("source_run", maintain_order=True)
 
 
 def open_run(run: str | os.PathLike[str], *, store: str | os.PathLike[str] | None = None) -> Run:

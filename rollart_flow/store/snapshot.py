@@ -125,6 +125,11 @@ class Snapshot(Tables):
         scanned = pl.scan_delta(handle, storage_options=files.reading_options(self.run))
         return scanned.filter(pl.col("seq") <= self.seq).with_columns(nulls)
 
+    def version(self, table: str) -> int:
+        """Version of a Delta table that the snapshot reads; 0 if an older run lacks the table."""
+        handle = self._handles[table]
+        return 0 if handle is None else int(handle.version())
+
     def until(self, seq: int) -> "Snapshot":
         """Return the same tables up to an earlier cut; this snapshot if the cut is later."""
         return Snapshot(self.run, self._handles, min(seq, self.seq))

@@ -6,7 +6,7 @@ The invariant: a group of equal rewards has advantages of exactly 0, and is coun
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rollart_flow.algorithms.base import Advantages, Estimator
 from rollart_flow.fields import Positive
@@ -29,6 +29,8 @@ class GroupNormalized(CheckedSettings, Estimator):
     eps: Positive = 1e-6
     """Added to the standard deviation of a group's rewards."""
 
+    compares_groups: ClassVar[bool] = True
+
     def __call__(self, batch: pa.Table) -> Advantages:
         from rollart_flow.algorithms.advantages.columns import in_groups, one_each
 
@@ -46,6 +48,8 @@ class GroupCentered(Estimator):
     equal rewards have no larger influence than others. Its aggregation is `constant`.
     """
 
+    compares_groups: ClassVar[bool] = True
+
     def __call__(self, batch: pa.Table) -> Advantages:
         from rollart_flow.algorithms.advantages.columns import in_groups, one_each
 
@@ -62,6 +66,8 @@ class LeaveOneOut(Estimator):
     Source: Ahmadian et al. 2024 (2402.14740), after Kool et al. 2019. The baseline of an attempt
     does not depend on it, so that the gradient has no bias.
     """
+
+    compares_groups: ClassVar[bool] = True
 
     def __call__(self, batch: pa.Table) -> Advantages:
         from rollart_flow.algorithms.advantages.columns import in_groups, one_each
@@ -84,6 +90,8 @@ class BatchNormalized(CheckedSettings, Estimator):
 
     eps: Positive = 1e-6
     """Added to the standard deviation over the batch."""
+
+    compares_groups: ClassVar[bool] = True
 
     def __call__(self, batch: pa.Table) -> Advantages:
         from rollart_flow.algorithms.advantages.columns import in_groups, one_each

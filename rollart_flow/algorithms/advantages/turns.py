@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from rollart_flow.algorithms.base import Advantages, Discount, Estimator, Floats
 from rollart_flow.fields import Positive, Within
@@ -85,6 +85,8 @@ class GiGPO(CheckedSettings, Estimator):
     """Factor of the advantage of turns; 0 is GRPO."""
     eps: Positive = 1e-6
     """Term added to every standard deviation."""
+
+    compares_groups: ClassVar[bool] = True
 
     def __call__(self, batch: pa.Table) -> Advantages:
         from rollart_flow.algorithms.advantages import columns

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import TrainerError
@@ -43,7 +44,7 @@ class Columns:
     """Columns that the algorithm reads, by name."""
     lags: Array | None
     """int64: trained_version less the version that sampled each token; None unless the batch has
-    both for every row."""
+    both for every row, and no row is exempt from the bound."""
 
 
 def read_columns(
@@ -82,10 +83,19 @@ def _lags(table: pa.Table, at: Array, actions: Ragged) -> Array | None:
     """
     if not (_complete(table, "token_versions") and _complete(table, "trained_version")):
         return None
+    if _has_exempt(table):  # rows of other runs, whose versions mean nothing here
+        return None
     versions = _per_token(table, "token_versions", pa.int32(), at, actions)
     trained = read_column(table, "trained_version", pa.int64()).to_numpy()
     lags: Array = np.repeat(trained, actions.lengths) - versions
     return lags
+
+
+def _has_exempt(table: pa.Table) -> bool:
+    """Return whether a row was drawn from what is stored, and has no lag."""
+    if "source_seq" not in table.column_names or "lag" not in table.column_names:
+        return False
+    return bool(pc.any(pc.and_(pc.is_valid(table["source_seq"]), pc.is_null(table["lag"]))).as_py())
 
 
 def _complete(table: pa.Table, name: str) -> bool:

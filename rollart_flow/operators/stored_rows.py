@@ -1,0 +1,280 @@
+"""StoredRows: the rows that a source of stored trajectories gives a step.
+
+The invariant: they are a function of the seed, the step and the pinned rows, so that a run that is
+resumed, replayed or forked draws the same. Only what filters and order need is held in memory;
+token data is read for each step.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from rollart_flow.control.schedule.staleness import Bound
+from rollart_flow.episode_rows import as_episodes, starts_of
+from rollart_flow.errors import SettingsError
+from rollart_flow.operators.batch_columns import EXEMPT, SOURCE_COLUMNS
+from rollart_flow.operators.drawing import EpochOrder, Units, first, units_of
+from rollart_flow.operators.row_descriptions import without_diffs
+from rollart_flow.schema import row_schema, stored_schema
+from rollart_flow.store import Run
+from rollart_flow.store.damage import again_if_merged
+from rollart_flow.store.pins import PinnedRun, qualified, rows_at
+from rollart_flow.text import counted, one_line
+from rollart_flow.types import Outcome, Split
+
+_ENDED = (Outcome.COMPLETED, Outcome.TRUNCATED)
+_INDEX = (
+    "seq", "trajectory_id", "episode_id", "branch", "group_id", "reward", "policy_version_start",
+)  # fmt: skip
+_ORDER = {"run": pl.Int32, "source_seq": pl.Int64, "preferred": pl.Boolean, "pair": pl.Int32}
+SELF = "self"
+"""Name before the ids of rows that are drawn from the run itself."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredSource:
+    """Settings of a `stored` node, with the runs that it was pinned to."""
+
+    name: str
+    runs: tuple[PinnedRun, ...]
+    """The pinned runs; none if the source is the run itself."""
+    filter: pl.Expr | None
+    prefer: pl.Expr | None
+    best: int | None
+    count: int
+    """Episodes of one step."""
+    seed: int
+    split: str
+    exempt: bool
+    paired: bool
+    """Whether a preferred and a rejected episode of a group are drawn together."""
+    grouped: bool
+    """Whether the episodes of a group are drawn together."""
+    bound: Bound | None
+    """Bound on the age of rows of the run itself; None: they have none."""
+
+
+class StoredRows:
+    """The rows of one source, by step.
+
+    Args:
+        uri: address of the run that learns.
+        source: settings of the source.
+    """
+
+    def __init__(self, uri: str, source: StoredSource) -> None:
+        self._uri = uri
+        self._source = source
+
+    def check(self) -> None:
+        """Refuse a source that cannot fill a batch.
+
+        Raises:
+            SettingsError: a filter raises, it leaves nothing, or less than a batch.
+            StoreError: a run cannot be read.
+        """
+        if not self._source.runs:
+            return
+        source, found = self._source, self._units.episodes
+        stored = f"{source.name}: {' and '.join(each.run for each in source.runs)}"
+        if not found:
+            what = "pairs of a preferred and a rejected episode" if source.paired else "episodes"
+            raise SettingsError(f"{stored} have no {what} that it lets through; change its filter")
+        if found < source.count:
+            raise SettingsError(
+                f"{stored} have {counted(found, 'episode')} that it lets through, fewer than a "
+                f"batch of {source.count}; lower batch_size, or widen its filter"
+            )
+        if (largest := max(self._units.sizes)) > source.count:
+            raise SettingsError(
+                f"{stored} have a group of {largest} episodes, which are drawn together; raise "
+                f"batch_size from {source.count}"
+            )
+
+    def rows(self, step: int, versions: tuple[int, int], taken: Sequence[str] = ()) -> pa.Table:
+        """Return the rows of a step, with the columns of `batches` that say where they are from.
+
+        Args:
+            step: training step, from 1.
+            versions: versions that the engines served, and that the step trains.
+            taken: trajectories of the run itself that are in the batch already.
+
+        Returns:
+            Rows of `trajectories` without diffs, with `staleness`, the columns of a source, and
+            `EXEMPT`; the rows of an episode are adjacent, and so are those of a pair and of a
+            group. The ids are preceded by the name of their source.
+        """
+        if self._source.runs:
+            return self._table(self._units, self._order.units(step), versions)
+        units = self._own_units(step, versions, taken)
+        generator = np.random.default_rng([self._source.seed, step])
+        order = generator.permutation(len(units.sizes)).tolist()
+        return self._table(units, first(units.sizes, order, self._source.count), versions)
+
+    @cached_property
+    def _units(self) -> Units:
+        found = [self._index(number, each) for number, each in enumerate(self._source.runs)]
+        return self._units_of(pl.concat(found))
+
+    @cached_property
+    def _order(self) -> EpochOrder:
+        return EpochOrder(self._units.sizes, self._source.count, self._source.seed)
+
+    def _units_of(self, index: pl.DataFrame) -> Units:
+        return units_of(index, paired=self._source.paired, grouped=self._source.grouped)
+
+    def _own_units(self, step: int, versions: tuple[int, int], taken: Sequence[str]) -> Units:
+        """Return what the run itself can be drawn from: its rows up to the preceding step."""
+        now = Run(self._uri).snapshot()
+        known = now.steps.filter(pl.col("step") == step - 1).select("seq").collect()["seq"]
+        cut = int(known.item()) if len(known) else 0
+        self._self = PinnedRun(self._uri, now.version("trajectories"), cut)
+        index = self._index(0, self._self)
+        index = index.filter(~pl.col("episode_id").is_in(list(taken)))
+        if (bound := self._source.bound) is not None and not self._source.exempt:
+            newest = bound.reference(*versions)
+            starts = index["policy_version_start"].to_list()
+            fresh = [not bound.is_stale(newest, start) for start in starts]
+            index = index.filter(pl.Series(fresh, dtype=pl.Boolean))
+        return self._units_of(index)
+
+    def _index(self, number: int, pinned: PinnedRun) -> pl.DataFrame:
+        """Return the episodes of a run that may be drawn, with what decides on their order."""
+        source = self._source
+        rows = again_if_merged(pinned.run, lambda: _scored(pinned, source, self._columns))
+        starts = starts_of(rows)
+        seqs = rows["seq"].to_numpy()
+        episodes = pl.from_arrow(as_episodes(rows, starts))
+        assert isinstance(episodes, pl.DataFrame)
+        branches = [seqs[a:b].tolist() for a, b in pairwise(starts.tolist())]
+        found = episodes.with_columns(
+            pl.coalesce("episode_id", "trajectory_id").alias("episode_id"),
+            pl.Series("seqs", branches, pl.List(pl.Int64)),
+            pl.lit(number, pl.Int32).alias("run"),
+        )
+        try:
+            found = _chosen(found, source)
+        except (Exception, pl.exceptions.PanicException) as error:  # users write expressions
+            raise SettingsError(f"{source.name}: an expression fails: {one_line(error)}") from error
+        own = ("run", "seqs", "group_id", "episode_id", "policy_version_start", "preferred")
+        return found.select(own)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        """Columns that are read to decide: those of the index, and those of expressions."""
+        names = row_schema("trajectories").names
+        given = [each for each in (self._source.filter, self._source.prefer) if each is not None]
+        if any(each.meta.has_multiple_outputs() for each in given):
+            return ("seq", *names)
+        read = {name for each in given for name in each.meta.root_names()}
+        shared = {"shared_tokens", "turns"} & set(names) if read else set()
+        return tuple(dict.fromkeys((*_INDEX, *sorted((read | shared) & {*names, "seq"}))))
+
+    def _table(self, units: Units, chosen: Sequence[int], versions: tuple[int, int]) -> pa.Table:
+        """Read the rows of the chosen units, in their order."""
+        source, episodes = self._source, list(units.drawn(chosen))
+        wanted: defaultdict[int, list[int]] = defaultdict(list)
+        for each in episodes:
+            wanted[each.run] += each.seqs
+        read = [self._read(run, seqs) for run, seqs in wanted.items()]
+        if not read:
+            return drawn_schema().empty_table()
+        order = pl.DataFrame(
+            [(e.run, seq, e.preferred, e.pair) for e in episodes for seq in e.seqs],
+            schema=_ORDER,
+            orient="row",
+        )
+        rows = order.join(
+            pl.concat(read), on=["run", "source_seq"], how="left", maintain_order="left"
+        )
+        ages = pl.lit(0) if source.exempt else versions[0] - pl.col("policy_version_start").min()
+        rows = rows.with_columns(
+            ages.over("episode_id").alias("staleness"),
+            pl.lit(source.exempt).alias(EXEMPT),
+        )
+        schema = drawn_schema()
+        return rows.select(schema.names).to_arrow().cast(schema)
+
+    def _read(self, number: int, seqs: Sequence[int]) -> pl.DataFrame:
+        """Read rows of one run, with the columns that say where they are from."""
+        runs = self._source.runs
+        pinned = runs[number] if runs else self._self
+        name = self._names[number] if runs else SELF
+        rows = rows_at(pinned.run, pinned.version, seqs)
+        ids = pl.col("group_id"), pl.coalesce("episode_id", "trajectory_id").alias("episode_id")
+        return rows.rename({"seq": "source_seq"}).with_columns(
+            *(qualified(name, each) for each in (pl.col("trajectory_id"), *ids)),
+            pl.lit(number, pl.Int32).alias("run"),
+            pl.lit(pinned.run if runs else None, pl.String).alias("source_run"),
+            pl.lit(pinned.version, pl.Int64).alias("source_version"),
+        )
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        """Name of each run before the ids of its rows; a name that occurs twice has a number."""
+        names = [each.run.rpartition("/")[2] for each in self._source.runs]
+        return tuple(
+            name if names.count(name) == 1 else f"{name}.{number}"
+            for number, name in enumerate(names)
+        )
+
+
+def _scored(pinned: PinnedRun, source: StoredSource, columns: Sequence[str]) -> pa.Table:
+    """Read columns of the rows of a run that can be trained on, in commit order."""
+    rows = Run(pinned.run, pinned.seq).trajectories.filter(
+        pl.col("split") == Split(source.split),
+        pl.col("outcome").is_in([str(each) for each in _ENDED]),
+        pl.col("reward").is_not_null(),
+        pl.col("policy_version_start").is_not_null(),
+    )
+    found = rows.select(columns).collect(engine="streaming").sort("seq")
+    return found.unique("trajectory_id", keep="first", maintain_order=True).to_arrow()
+
+
+def _chosen(episodes: pl.DataFrame, source: StoredSource) -> pl.DataFrame:
+    """Return the episodes that the filter, `best` and `prefer` of a source leave, in order."""
+    if source.filter is not None:
+        episodes = episodes.filter(source.filter)
+    if source.best is not None:
+        ranked = episodes.sort("reward", "seq", descending=[True, False])
+        episodes = ranked.group_by("group_id", maintain_order=True).head(source.best).sort("seq")
+    if source.prefer is None:
+        return episodes.with_columns(pl.lit(None, pl.Boolean).alias("preferred"))
+    labelled = episodes.with_columns(source.prefer.alias("preferred"))
+    return labelled.filter(pl.col("preferred").is_not_null())
+
+
+def drawn_schema() -> pa.Schema:
+    """Schema of drawn rows: `trajectories` without diffs, and further columns of a batch."""
+    batches = stored_schema("batches")
+    own = without_diffs(stored_schema("trajectories").empty_table()).schema
+    more = [batches.field(name) for name in ("staleness", *SOURCE_COLUMNS)]
+    committed = [field for field in own if field.name != "seq"]
+    return pa.schema([*committed, *more, pa.field(EXEMPT, pa.bool_())])
+
+
+def with_drawn(rows: pa.Table, drawn: Sequence[pa.Table]) -> pa.Table:
+    """Append drawn rows to those that were made for a batch, whose columns of a source are null."""
+    if not drawn:
+        return rows
+    schema = drawn_schema()
+    parts = [rows, *drawn]
+    return pa.concat_tables([_aligned(part, schema) for part in parts])
+
+
+def _aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))

@@ -1,0 +1,256 @@
+"""Runs that learn from what other runs have stored: offline, or mixed into their own batches."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from rollart_flow import runner
+from rollart_flow.errors import RollartError, RunNotFoundError, SettingsError, StoreError
+from rollart_flow.models.folder import read_config, save_folder
+from rollart_flow.pipeline import LoadedPipeline
+from rollart_flow.pipeline.loading import load_source
+from rollart_flow.replay import replay_step
+from rollart_flow.runner.processes import RunProcesses
+from rollart_flow.schema import row_schema, to_table
+from rollart_flow.store import Run, RunWriter, open_run
+from tests.copies import Rows, copied
+from tests.runner.local import AfterStep, calling, nothing, pid_of
+
+OFFLINE = '''"""Learns from a stored run."""
+
+import polars as pl
+
+from rollart_flow import Pipeline, Policy, evaluate, stored, train
+from rollart_flow.algorithms import grpo, topr
+from rollart_flow.envs import FrozenLake
+
+policy = Policy.tiny(hidden=32)
+source = stored("{source}", {keywords})
+steps = train(source, policy, {algorithm}, steps=4, checkpoint_every=2)
+scores = evaluate(policy, FrozenLake(size=4), every=2, episodes=2, max_tokens=6, max_turns=3)
+pipeline = Pipeline("offline", steps, scores)
+'''
+MANIFEST = ["step", "position", "trajectory_id", "source_run", "source_seq", "source_version"]
+
+
+def offline(
+    source: str, keywords: str = "batch_size=8", algorithm: str = "grpo()", **changes: object
+) -> LoadedPipeline:
+    text = OFFLINE.format(source=source, keywords=keywords, algorithm=algorithm)
+    return load_source(text, "offline.py", {name: str(value) for name, value in changes.items()})
+
+
+def finished(
+    loaded: LoadedPipeline,
+    store: Path,
+    name: str,
+    executor: str = "inline",
+    after: AfterStep = nothing,
+) -> Run:
+    told = calling(after)
+    done = runner.run(loaded, store=str(store), name=name, executor=executor, on_progress=told)
+    return open_run(done.uri)
+
+
+def manifest(run: Run) -> pl.DataFrame:
+    return run.batches.sort("step", "position").select(MANIFEST).collect()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stored")
+
+
+@pytest.fixture(scope="module")
+def learned(finished_run: Run, store: Path) -> Run:
+    """An offline run of four steps."""
+    return finished(offline(finished_run.uri), store, "learned")
+
+
+def test_a_batch_holds_rows_of_the_other_run_and_says_which(
+    finished_run: Run, learned: Run
+) -> None:
+    theirs = finished_run.trajectories.collect()
+    for step in range(1, 5):
+        rows = learned.batch(step)
+        assert rows.num_rows == 8
+        for row in rows.to_pylist():
+            (stored,) = theirs.filter(pl.col("seq") == row["source_seq"]).to_dicts()
+            assert row["source_run"] == finished_run.uri
+            assert row["trajectory_id"] == f"small/{stored['trajectory_id']}"
+            assert (row["token_ids"], row["logprobs"]) == (stored["token_ids"], stored["logprobs"])
+            assert (row["staleness"], row["lag"]) == (0, None)
+    groups = manifest(learned).with_columns(pl.col("trajectory_id").str.slice(0, 15))
+    sizes = groups.group_by("step", "trajectory_id").len()["len"]
+    assert set(sizes) == {4}, "the advantages compare a group, so it stays together"
+
+
+def test_a_step_replays_to_the_last_bit_from_the_tables_of_the_other_run(learned: Run) -> None:
+    assert replay_step(learned.uri, 3).equal
+
+
+def test_nothing_is_rolled_out_and_versions_are_evaluated(learned: Run) -> None:
+    assert set(learned.trajectories.collect()["split"]) == {"evaluation"}
+    assert set(learned.evaluations.collect()["policy_version"]) == {0, 2, 4}
+    steps = learned.steps.collect()
+    assert (steps["staleness_max"] == 0).all()
+    assert steps["lag_max"].null_count() == 4
+    assert (steps["wait_s"] > 0).all()
+
+
+def test_a_run_that_is_resumed_draws_what_an_uninterrupted_one_draws(
+    finished_run: Run, learned: Run, store: Path
+) -> None:
+    run = finished(offline(finished_run.uri, steps=2), store, "shorter")
+    runner.resume(run.uri, steps=4, executor="inline")
+    assert manifest(run).equals(manifest(learned))
+    assert fingerprints(run) == fingerprints(learned)
+
+
+def test_a_batch_whose_step_was_cut_off_is_trained_as_it_was_recorded(
+    finished_run: Run, learned: Run, tmp_path: Path
+) -> None:
+    def before(step: int) -> Any:
+        column = "policy_version" if step else "step"
+
+        def earlier(rows: Rows) -> Rows:
+            return [row for row in rows if row[column] <= 3]
+
+        return earlier
+
+    def swapped(rows: Rows) -> Rows:
+        """Another order of the rows than what would be drawn."""
+        last = [row for row in rows if row["step"] == 4]
+        for row, position in zip(last, (1, 0, *range(2, 8)), strict=True):
+            row["position"] = position
+        return sorted(rows, key=lambda row: (row["step"], row["position"]))
+
+    cut = copied(
+        learned,
+        tmp_path / "cut",
+        {"steps": before(0), "weights": before(1), "batches": swapped, "evaluations": before(1)},
+    )
+    runner.resume(cut.uri, steps=5, executor="inline")
+    assert manifest(cut).filter(pl.col("step") == 4).height == 8
+    first, second = manifest(cut).filter(pl.col("step") == 4)["source_seq"][:2]
+    then = manifest(learned).filter(pl.col("step") == 4)["source_seq"]
+    assert (second, first) == (then[0], then[1])
+    assert replay_step(cut.uri, 4).equal
+
+
+def test_a_fork_draws_what_its_parent_drew_although_the_other_run_has_grown(
+    finished_run: Run, store: Path, tmp_path: Path
+) -> None:
+    grown = copied(finished_run, tmp_path / "small")
+    loaded = offline(grown.uri)
+    parent = finished(loaded, store, "parent")
+    names = row_schema("trajectories").names
+    writer = RunWriter.open(grown.uri)
+    rows = grown.trajectories.select(names).collect().to_dicts()
+    writer.commit("trajectories", to_table("trajectories", later(rows)))
+    writer.close()
+    forked = open_run(
+        runner.fork(parent.uri, 2, loaded, store=str(store), name="forked", executor="inline").uri
+    )
+    then = manifest(parent).filter(pl.col("step") > 2)
+    assert manifest(forked).equals(then)
+    assert fingerprints(forked) == fingerprints(parent)[2:]
+
+
+def later(rows: Rows) -> Rows:
+    """The rows under other ids, as of attempts that were made later."""
+    return [
+        {**row, "trajectory_id": f"{row['trajectory_id']}x", "episode_id": f"{row['episode_id']}x"}
+        for row in rows
+    ]
+
+
+def fingerprints(run: Run) -> list[str]:
+    return run.steps.sort("step").collect()["fingerprint"].to_list()
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_on_ray_the_run_is_the_same_although_coordinator_buffer_and_trainer_die(
+    finished_run: Run, learned: Run, store: Path, plants: list[RunProcesses]
+) -> None:
+    def kill(step: int) -> None:
+        victims = {1: plants[-1].coordinator, 2: plants[-1].buffer, 3: None}
+        if step in victims:
+            os.kill(pid_of(victims[step] or plants[-1].trainers.workers[0]), signal.SIGKILL)
+
+    run = finished(offline(finished_run.uri), store, "killed", "ray", kill)
+    assert manifest(run).equals(manifest(learned))
+    assert fingerprints(run) == fingerprints(learned)
+    assert set(run.evaluations.collect()["policy_version"]) == {0, 2, 4}
+
+
+def test_best_and_filter_leave_some_of_a_group(finished_run: Run, store: Path) -> None:
+    keywords = 'filter=pl.col("reward") < pl.col("reward").max().over("group_id"), best=1, '
+    run = finished(offline(finished_run.uri, f"{keywords} batch_size=4"), store, "best")
+    ranks = finished_run.trajectories.filter(pl.col("split") == "train").with_columns(
+        rank=pl.col("reward").rank("dense", descending=True).over("group_id")
+    )
+    drawn = manifest(run).join(ranks.collect(), left_on="source_seq", right_on="seq")
+    assert set(drawn["rank"]) == {2}
+    assert manifest(run).group_by("step").agg(pl.col("source_seq").n_unique())["source_seq"].min()
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ('filter=pl.col("reward") > 1e9', "have no episodes that it lets through"),
+        ("batch_size=4096", "fewer than a batch of 4096; lower batch_size"),
+        ("batch_size=2", "a group of 4 episodes, which are drawn together; raise batch_size"),
+        ('filter=pl.col("rewards") > 0', "stored: filter: unknown column 'rewards'"),
+        ('prefer=pl.col("reward")', "prefer: the expression must give one boolean"),
+    ],
+)
+def test_what_cannot_fill_a_batch_is_refused_and_leaves_no_run(
+    finished_run: Run, store: Path, keywords: str, said: str
+) -> None:
+    with pytest.raises(RollartError, match=said):
+        finished(offline(finished_run.uri, keywords), store, "refused")
+    assert not (store / "refused").exists()
+
+
+def test_a_run_that_is_not_there_is_refused(store: Path) -> None:
+    with pytest.raises(RunNotFoundError, match="no run 'smal' in"):
+        finished(offline("smal"), store, "refused")
+    assert not (store / "refused").exists()
+
+
+def test_a_run_with_another_tokenizer_is_refused(
+    finished_run: Run, store: Path, tmp_path: Path
+) -> None:
+    from rollart_flow.models.folder import load_folder
+    from rollart_flow.models.tokenizer import tokenizer_files
+
+    other = copied(finished_run, tmp_path / "other")
+    folder = Path(other.uri, "policy")
+    config, tensors = load_folder(folder)
+    files = tokenizer_files(folder)
+    files["tokenizer.json"] = files["tokenizer.json"].replace('"left"', '"leaf"')
+    shutil.rmtree(folder)
+    save_folder(folder, config, tensors, files)
+    assert read_config(folder).as_json() == config.as_json()
+    with pytest.raises(SettingsError, match=r"the tokenizer of the run at .* is not that of"):
+        finished(offline(other.uri), store, "refused")
+    assert not (store / "refused").exists()
+
+
+def test_a_batch_says_that_the_other_run_is_gone_or_replaced(
+    finished_run: Run, store: Path, tmp_path: Path
+) -> None:
+    other = copied(finished_run, tmp_path / "other")
+    run = finished(offline(other.uri, steps=2), store, "orphan")
+    shutil.rmtree(other.uri)
+    with pytest.raises(StoreError, match="are gone with it; restore its folder"):
+        run.batch(1)
+    copied(finished_run, tmp_path / "other", {"trajectories": lambda rows: rows[::-1]})
+    with pytest.raises(StoreError, match="another run has taken its place"):
+        run.batch(1)
