@@ -254,3 +254,92 @@ def test_a_batch_says_that_the_other_run_is_gone_or_replaced(
     copied(finished_run, tmp_path / "other", {"trajectories": lambda rows: rows[::-1]})
     with pytest.raises(StoreError, match="another run has taken its place"):
         run.batch(1)
+
+
+MIXED = '''"""Mixes stored trajectories into its batches."""
+
+import polars as pl
+
+from rollart_flow import Pipeline, Policy, buffer, mix, reward, rollout, stored, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.envs import FrozenLake
+
+
+def shaped(trajectory):
+    return sum(trajectory.token_ids) % 97 / 970
+
+
+policy = Policy.tiny(hidden=32)
+prompts = tasks(FrozenLake(size=4), group_size=4)
+new = buffer(reward(rollout(prompts, policy, max_tokens=6, max_turns=3), shaped), batch_size=8)
+old = stored("{source}", {keywords})
+steps = train(mix(new, old, weights=(2, 1)), policy, grpo(), steps=4, checkpoint_every=2)
+pipeline = Pipeline("mixed", steps)
+'''
+OWN = pl.col("source_seq").is_null()
+
+
+def mixed(source: str, keywords: str = "exempt=True", **changes: object) -> LoadedPipeline:
+    text = MIXED.format(source=source, keywords=keywords)
+    return load_source(text, "mixed.py", {name: str(value) for name, value in changes.items()})
+
+
+def test_a_mixed_batch_has_new_rows_and_stored_ones_in_proportion(
+    finished_run: Run, store: Path
+) -> None:
+    run = finished(mixed(finished_run.uri), store, "mixed")
+    batches = run.batches.collect()
+    assert batches.group_by("step").agg(OWN.sum(), (~OWN).sum().alias("drawn")).sort(
+        "step"
+    ).rows() == [(step, 8, 4) for step in range(1, 5)]
+    drawn = batches.filter(~OWN)
+    assert set(drawn["source_run"]) == {finished_run.uri}
+    assert drawn["lag"].null_count() == drawn.height
+    own = batches.filter(OWN).join(run.trajectories.collect(), on="trajectory_id")
+    assert own.height == 32, "no id of a stored row is that of a new one"
+    assert (own["policy_version"] - own["policy_version_start"]).max() <= 1
+    assert run.steps.collect()["lags"].null_count() == 4
+    assert replay_step(run.uri, 3).equal
+    shorter = finished(mixed(finished_run.uri, steps=2), store, "mixed-shorter")
+    runner.resume(shorter.uri, steps=4, executor="inline")
+    theirs = pl.col("source_seq").is_not_null()
+    assert manifest(shorter).filter(theirs).equals(manifest(run).filter(theirs))
+
+
+@pytest.mark.parametrize("exempt", [False, True])
+def test_a_run_replays_its_own_rows_within_the_bound_or_exempt(store: Path, exempt: bool) -> None:
+    run = finished(mixed("self", f"exempt={exempt}", steps=5), store, f"own-{exempt}")
+    batches = run.batches.collect()
+    assert batches.filter(~OWN, pl.col("step") == 1).is_empty(), "nothing is stored yet"
+    drawn = batches.filter(~OWN)
+    assert drawn["source_run"].null_count() == drawn.height
+    starts = run.trajectories.collect().select("seq", "policy_version_start", "trajectory_id")
+    ages = drawn.join(starts, left_on="source_seq", right_on="seq").select(
+        age=pl.col("policy_version") - pl.col("policy_version_start"),
+        same=pl.col("trajectory_id") == "self/" + pl.col("trajectory_id_right"),
+    )
+    assert ages["same"].all()
+    ended = run.steps.collect().select("step", last="seq")
+    known = drawn.join(ended.with_columns(pl.col("step") + 1), on="step")
+    assert (known["source_seq"] <= known["last"]).all()
+    assert not batches.select("step", "trajectory_id").is_duplicated().any()
+    assert replay_step(run.uri, 5).equal
+    if not exempt:
+        assert (drawn["lag"] <= 2).all()
+        assert (ages["age"] <= 1).all()
+
+
+@pytest.mark.parametrize(
+    ("keywords", "weights", "said"),
+    [
+        ("exempt=False", "(2, 1)", "exempt the source by name, with stored"),
+        ("exempt=True", "(0, 0)", "weights.* should be greater than 0"),
+        ("exempt=True", "(1, 2, 3)", "weights has 3 numbers, but should have 2"),
+        ("exempt=True", "(1000, 1)", "no episode beside the buffer's 8; raise its weight"),
+        ("exempt=True, batch_size=4", "(2, 1)", "leave out its batch_size"),
+    ],
+)
+def test_a_mix_that_means_nothing_is_refused(keywords: str, weights: str, said: str) -> None:
+    text = MIXED.format(source="small", keywords=keywords).replace("(2, 1)", weights)
+    with pytest.raises(RollartError, match=said):
+        load_source(text, "mixed.py", {})
