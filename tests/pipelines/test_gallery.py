@@ -18,6 +18,7 @@ from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.store import Run, open_run
 from rollart_flow.types import EventKind, Reason, Split
 from tests.cli.shell import served_reward
+from tests.copies import Rows, copied
 from tests.envs.foreign.nemo_gym_server import CounterRoutes, counting
 from tests.envs.foreign.openenv_server import Answer, counting_in_a_thread, shown
 from tests.envs.foreign.venvs import newer_python, served, venv
@@ -393,6 +394,23 @@ def test_everything_of_a_run_lies_in_the_bucket(bucket: str) -> None:
     run = ran("s3_store", bucket)
     assert run.uri.startswith(bucket)
     assert trained(run).height == STEPS * int(TINY["batch_size"])
+
+
+def test_a_fresh_policy_imitates_the_solved_attempts_of_a_stored_run(folder: str) -> None:
+    made = ran("two_domains", folder, **BRIEF, minibatches="1")
+
+    def solved(rows: Rows) -> Rows:
+        """Rewards as if every second attempt had been solved, which a tiny policy never does."""
+        return [{**row, "reward": float(place % 2)} for place, row in enumerate(rows)]
+
+    copied(made, Path(folder, "two-domains-1"), {"trajectories": solved})
+    tiny = {"steps": "2", "policy.hidden": "32", "stored.batch_size": "4", **BRIEF}
+    loaded = load_pipeline(GALLERY / "offline.py", tiny)
+    result = runner.run(loaded, store=folder, name="offline", executor="inline")
+    run = open_run(result.uri)
+    for step in (1, 2):
+        assert set(run.batch(step)["reward"].to_pylist()) == {1.0}
+    assert set(run.evaluations.collect()["policy_version"]) == {0, 2}
 
 
 def test_another_schedule_is_the_one_that_the_run_records(folder: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from starlette.testclient import TestClient
 
 from rollart_flow import runner
 from rollart_flow.errors import RollartError, RunNotFoundError, SettingsError, StoreError
@@ -18,6 +19,10 @@ from rollart_flow.replay import replay_step
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.schema import row_schema, to_table
 from rollart_flow.store import Run, RunWriter, open_run
+from rollart_flow.ui.app import ui_app
+from rollart_flow.ui.catalog import RunCatalog
+from rollart_flow.ui.guard import Readers
+from rollart_flow.views.pages import PAGES
 from tests.copies import Rows, copied
 from tests.runner.local import AfterStep, calling, nothing, pid_of
 
@@ -101,6 +106,17 @@ def test_nothing_is_rolled_out_and_versions_are_evaluated(learned: Run) -> None:
     assert (steps["staleness_max"] == 0).all()
     assert steps["lag_max"].null_count() == 4
     assert (steps["wait_s"] > 0).all()
+
+
+def test_every_page_of_the_run_in_a_browser_has_an_answer(learned: Run, store: Path) -> None:
+    client = TestClient(
+        ui_app(RunCatalog(store=str(store)), Readers.at("127.0.0.1", None)),
+        base_url="http://localhost",
+    )
+    known = {"text": "x", "step": "1", "group": "small/g", "trajectory": "small/t"}
+    for page in PAGES:
+        answer = client.get(f"/api/run/learned/page/{page}", params=known)
+        assert answer.status_code == 200, (page, answer.text)
 
 
 def test_a_run_that_is_resumed_draws_what_an_uninterrupted_one_draws(
