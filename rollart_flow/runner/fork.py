@@ -24,6 +24,7 @@ from rollart_flow.runner.retrain import bring_to, check_version, stored_pipeline
 from rollart_flow.runner.runs import REFUSALS, RunResult, drive
 from rollart_flow.runner.setup import create_run, publish_start, removed_if_refused
 from rollart_flow.runner.signals import terminable
+from rollart_flow.runner.stored_runs import check_sources
 from rollart_flow.store import Parent, Run, RunWriter, files
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.store.lease import Lease
@@ -172,6 +173,7 @@ def _start_from(
     with made(policy_uri(uri)) as folder:
         weights = start.policy(parents)
         save_folder(folder, read_config(parents), weights, tokenizer_files(parents))
+    check_sources(pipeline, uri)
     copy_adapter(pipeline, uri)
     writer = RunWriter.open(uri, tenure)
     if not version:
