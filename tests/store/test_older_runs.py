@@ -20,9 +20,12 @@ ROOT = Path(__file__).parents[2]
 NEW_TABLES = {7: ("sandboxes", "verdicts", "admissions"), 8: ("exchanges",)}
 """Tables that came with a version."""
 OF_10 = {
-    "batches": ["source_run", "source_seq", "source_version", "preferred", "pair"],
+    "batches": [
+        "start_loss", "implicit_reward", "source_run", "source_seq", "source_version",
+        "preferred", "pair",
+    ],
     "exchanges": ["first_token_at"],
-}
+}  # fmt: skip
 OF_9 = {"trajectories": ["delivered_fraction"]}
 OF_7 = {"trajectories": ["diff", "verifier", "suspicions"]}
 OF_6 = {
