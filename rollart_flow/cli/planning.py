@@ -75,9 +75,9 @@ def plan(
     if hardware is None and (run or price):
         raise SettingsError("--from and --price are for proposals; give --hardware too")
     if hardware is not None:
-        from rollart_flow.cli.proposals import Request, propose
+        from rollart_flow.cli.proposals import PlanRequest, propose
 
-        request = Request(file, hardware, run, store, price or (), seeds, limit)
+        request = PlanRequest(file, hardware, run, store, price or (), seeds, limit)
         propose(pipeline, request, as_json=as_json)
         return
     if environments:

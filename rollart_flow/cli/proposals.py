@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rollart_flow.pipeline.graph import Graph
     from rollart_flow.simulation.planning.demand import Demand
     from rollart_flow.simulation.planning.proposal import Proposal
-    from rollart_flow.simulation.planning.search import Found, OnDone
+    from rollart_flow.simulation.planning.search import OnDone, Proposals
 
 _ASSUMED = (
     "speed of devices: rooflines with assumed shares of the peaks; transfer of weights: as in "
@@ -31,7 +31,7 @@ _HEADINGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlanRequest:
     """What a plan on hardware is asked for."""
 
     file: str
@@ -41,10 +41,12 @@ class Request:
     prices: Sequence[str]
     seeds: int
     limit_s: float
+    unpriced: tuple[str, ...] = ()
+    """Classes without a price."""
 
 
-def propose(pipeline: "Graph", request: Request, *, as_json: bool) -> None:
-    """Search and show proposals for a pipeline.
+def propose(pipeline: "Graph", request: PlanRequest, *, as_json: bool) -> None:
+    """PlanSearch and show proposals for a pipeline.
 
     Raises:
         SettingsError: the hardware, a price or the run is of no use; one line says why.
@@ -53,10 +55,12 @@ def propose(pipeline: "Graph", request: Request, *, as_json: bool) -> None:
     from rollart_flow.simulation.planning.candidates import check_request
     from rollart_flow.simulation.planning.demand import demand_of
     from rollart_flow.simulation.planning.devices import read_hardware
-    from rollart_flow.simulation.planning.search import Search
+    from rollart_flow.simulation.planning.search import PlanSearch
 
     hardware = read_hardware(request.hardware)
     prices = {**pipeline.prices, **read_prices(request.prices)}
+    unpriced = tuple(name for name in hardware if name not in prices)
+    request = replace(request, unpriced=unpriced)
     recorded = None
     if request.run is not None:
         from rollart_flow.simulation.stored.recorded import recorded_scenario
@@ -67,7 +71,7 @@ def propose(pipeline: "Graph", request: Request, *, as_json: bool) -> None:
     check_request(hardware, pipeline, demand)
     try:
         with _showing(quiet=as_json) as on_done:
-            found = Search(
+            found = PlanSearch(
                 pipeline, hardware, demand, prices, request.seeds, request.limit_s, on_done
             ).run()
     except KeyboardInterrupt:
@@ -88,7 +92,7 @@ def _command(pipeline: "Graph", file: str, chosen: "Proposal") -> str:
 
 
 def _as_object(
-    pipeline: "Graph", request: Request, demand: "Demand", found: "Found"
+    pipeline: "Graph", request: PlanRequest, demand: "Demand", found: "Proposals"
 ) -> dict[str, Any]:
     return {
         "pipeline": pipeline.name,
@@ -116,7 +120,7 @@ def _proposal(pipeline: "Graph", each: "Proposal") -> dict[str, Any]:
     }
 
 
-def _render(request: Request, name: str, found: "Found") -> RenderableType:
+def _render(request: PlanRequest, name: str, found: "Proposals") -> RenderableType:
     chosen = found.proposals[0]
     table = grid(_HEADINGS)
     table.columns[3].no_wrap = True
@@ -134,14 +138,15 @@ def _render(request: Request, name: str, found: "Found") -> RenderableType:
     return Group(*parts)
 
 
-def _notes(request: Request, demand: "Demand", found: "Found") -> RenderableType:
+def _notes(request: PlanRequest, demand: "Demand", found: "Proposals") -> RenderableType:
     """What the figures rest on, and what would make better ones."""
     parts: list[RenderableType] = [Text("")]
     parts += [Text(f"assumed: {said}", style="dim") for said in _assumptions(request, demand)]
-    chosen = found.proposals[0]
-    if chosen.hour is None:
-        name = next(iter(chosen.allocation.devices))
-        parts.append(Text(f"no price: give one of each class with --price {name}=PRICE"))
+    if request.unpriced:
+        names = ", ".join(request.unpriced)
+        parts.append(
+            Text(f"no price of {names}: give one with --price {request.unpriced[0]}=PRICE")
+        )
     if found.cut:
         parts.append(
             Text(
@@ -152,7 +157,7 @@ def _notes(request: Request, demand: "Demand", found: "Found") -> RenderableType
     return Group(*parts)
 
 
-def _assumptions(request: Request, demand: "Demand") -> list[str]:
+def _assumptions(request: PlanRequest, demand: "Demand") -> list[str]:
     """What the figures rest on that neither pipeline nor run says."""
     size = f"{demand.model.parameters / 1e9:.3g} billion parameters, from the policy's sizes"
     if request.hardware.startswith("CPU"):
@@ -163,7 +168,7 @@ def _assumptions(request: Request, demand: "Demand") -> list[str]:
 def _cells(each: "Proposal") -> tuple[str, ...]:
     given = each.allocation
     size = f" x {given.units}" if given.units > 1 else ""
-    lines = [f"{given.workers}{size} {name}: {_domains(given.affinity, name)}"
+    lines = [f"{given.workers}{size} {name}:\n{_domains(given.affinity, name)}"
              for name in given.classes]  # fmt: skip
     if given.prefill:
         lines.append(f"{given.prefill}{size} {given.trainer}: prompts")
@@ -181,7 +186,7 @@ def _cells(each: "Proposal") -> tuple[str, ...]:
 
 
 def _domains(affinity: Sequence[tuple[str, str]], name: str) -> str:
-    return ", ".join(domain for domain, bound in affinity if bound == name)
+    return "\n".join(domain for domain, bound in affinity if bound == name)
 
 
 @contextmanager

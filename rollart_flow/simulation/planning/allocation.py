@@ -8,7 +8,7 @@ choose for it.
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.engines.registry import engine_capabilities
@@ -69,13 +69,17 @@ class Allocation:
         environments = None if most is None else most * rollout.workers
         if self.trainer == CPU:
             assert demand.recorded is not None, "CPUs have no model"
-            return demand.recorded.changed(
-                schedule=self.schedule,
-                redundancy=self.redundancy,
-                engines=self.workers,
-                environments=environments,
+            own = replace(
+                demand.recorded.scenario,
                 batch_size=buffer.batch_size,
-            ).scenario
+                group_size=pipeline.tasks.group_size,
+                environments=environments,
+            )
+            return (
+                replace(demand.recorded, scenario=own)
+                .changed(redundancy=self.redundancy, engines=self.workers)
+                .scenario
+            )
         pools = tuple(Pool(DEVICES[name], self.workers * self.units) for name in self.classes)
         apart = None
         if self.prefill:

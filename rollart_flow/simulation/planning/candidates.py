@@ -12,7 +12,7 @@ from rollart_flow.simulation.hardware import Roofline
 from rollart_flow.simulation.planning.allocation import Allocation, trainer_classes
 from rollart_flow.simulation.planning.demand import Demand
 from rollart_flow.simulation.planning.devices import CPU, DEVICES
-from rollart_flow.simulation.planning.splits import Split
+from rollart_flow.simulation.planning.splits import DeviceSplit
 from rollart_flow.simulation.report.bounds import batch_of, work_s
 
 Affinity = tuple[tuple[str, str], ...]
@@ -101,7 +101,7 @@ def check_request(hardware: Mapping[str, int], pipeline: Graph, demand: Demand) 
             devices they need; CPUs beside other classes, or without a run on CPUs.
     """
     if CPU in hardware:
-        _check_cpus(hardware, pipeline, demand)
+        _check_cpus(hardware, demand)
         return
     if any(any(sized(pipeline, hardware, demand, each)) for each in affinities(hardware, demand)):
         return
@@ -113,7 +113,7 @@ def check_request(hardware: Mapping[str, int], pipeline: Graph, demand: Demand) 
     )
 
 
-def _check_cpus(hardware: Mapping[str, int], pipeline: Graph, demand: Demand) -> None:
+def _check_cpus(hardware: Mapping[str, int], demand: Demand) -> None:
     if len(hardware) > 1:
         raise SettingsError("--hardware CPU is for CPUs alone; leave CPU or the others out")
     if demand.recorded is None:
@@ -126,12 +126,6 @@ def _check_cpus(hardware: Mapping[str, int], pipeline: Graph, demand: Demand) ->
             f"run {demand.recorded.scenario.name} generated on {', '.join(sorted(others))}, so it "
             "does not show how fast CPUs are; give a run on CPUs with --from"
         )
-    own = demand.recorded.scenario.group_size
-    if own != pipeline.tasks.group_size:
-        raise SettingsError(
-            f"run {demand.recorded.scenario.name} has groups of {own}, the pipeline of "
-            f"{pipeline.tasks.group_size}; give a run of the same groups with --from"
-        )
 
 
 def splits_of(
@@ -139,7 +133,7 @@ def splits_of(
     pipeline: Graph,
     hardware: Mapping[str, int],
     demand: Demand,
-    split: Split,
+    split: DeviceSplit,
 ) -> Iterator[Allocation]:
     """Allocations that divide the trainer's class by beta*, by half of it and by twice as much."""
     least = least_ranks(plain.trainer, demand)

@@ -18,7 +18,7 @@ from rollart_flow.simulation.planning.candidates import affinities, least_ranks,
 from rollart_flow.simulation.planning.demand import Demand, mean_turns
 from rollart_flow.simulation.planning.devices import CPU
 from rollart_flow.simulation.planning.proposal import Proposal, Sampled, preferred, proposal_of
-from rollart_flow.simulation.planning.splits import Split
+from rollart_flow.simulation.planning.splits import DeviceSplit
 from rollart_flow.simulation.report.comparison import Case, measure, simulate_case
 
 STEPS = 4
@@ -34,7 +34,7 @@ OnDone = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Proposals:
     """The result of a search."""
 
     proposals: tuple[Proposal, ...]
@@ -46,7 +46,7 @@ class Found:
 
 
 @dataclass
-class Search:
+class PlanSearch:
     """One search; `run` does it."""
 
     pipeline: Graph
@@ -60,7 +60,7 @@ class Search:
     _done: int = 0
     _cut: bool = False
 
-    def run(self) -> Found:
+    def run(self) -> Proposals:
         """Search, and return the best proposals.
 
         Raises:
@@ -69,7 +69,7 @@ class Search:
         self._began = time.monotonic()
         scripts = self.demand.scripts(0, _ATTEMPTS)
         buffer = self.pipeline.buffer
-        self._split = Split(self.demand.model, buffer.batch_size, scripts, self.demand.epochs)
+        self._split = DeviceSplit(self.demand.model, buffer.batch_size, scripts, self.demand.epochs)
         turns = STEPS * buffer.batch_size * mean_turns(scripts)
         first = max(_LEAST, min(_MOST, int(_TURNS / turns)))
         self._planned = first + _FINALISTS * (self.seeds - 1)
@@ -83,7 +83,7 @@ class Search:
             for allocation in finalists:
                 self._simulate(allocation, seed)
         ranked = [self._proposal(each) for each in finalists]
-        return Found(preferred(ranked), self._done, self._cut)
+        return Proposals(preferred(ranked), self._done, self._cut)
 
     def _starts(self) -> list[Allocation]:
         """Allocations of the file's schedule, the best by closed form first."""

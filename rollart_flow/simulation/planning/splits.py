@@ -26,7 +26,7 @@ def asynchrony(schedule: Schedule) -> float:
 
 
 @dataclass(frozen=True)
-class Split:
+class DeviceSplit:
     """The closed forms for a model, a batch size and some attempts that stand for all."""
 
     model: SimulatedModel
