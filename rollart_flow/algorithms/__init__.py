@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from rollart_flow.algorithms.parts.aggregation import Decayed as Decayed
     from rollart_flow.algorithms.parts.critic import Critic as Critic
     from rollart_flow.algorithms.recipes.cispo import cispo as cispo
+    from rollart_flow.algorithms.recipes.conditional_sft import conditional_sft as conditional_sft
     from rollart_flow.algorithms.recipes.dapo import dapo as dapo
     from rollart_flow.algorithms.recipes.decoupled_ppo import decoupled_ppo as decoupled_ppo
+    from rollart_flow.algorithms.recipes.distill import distill as distill
     from rollart_flow.algorithms.recipes.double_sided import double_sided as double_sided
     from rollart_flow.algorithms.recipes.dpo import dpo as dpo
     from rollart_flow.algorithms.recipes.dr_grpo import dr_grpo as dr_grpo

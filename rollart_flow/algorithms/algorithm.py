@@ -71,6 +71,8 @@ class Algorithm(CheckedSettings):
     """Factor on the loss of a stale trajectory; None: stale trajectories count in full."""
     constant_tokens: int = 0
     """Divisor of the aggregation `constant` [tokens]; 0 with the others."""
+    teacher: str | None = None
+    """Folder of another policy that is the reference; None: a version of the run's own."""
 
     def __post_init__(self) -> None:
         check_kind("loss", self.loss, Loss)
@@ -87,6 +89,11 @@ class Algorithm(CheckedSettings):
                 f"{self.name}: correction={self.correction} would correct twice, since "
                 f"{type(self.loss).__name__} reaches the behavior policy by itself; take one of "
                 "them, or a ratio_to='old' where the loss has it"
+            )
+        if self.teacher is not None and (self.reference != 0 or not self.needs_reference):
+            raise SettingsError(
+                f"{self.name}: teacher is the reference of a penalty (kl above 0) or of distill, "
+                "in place of reference"
             )
         if self.advantage.needs_reference and self.reference != 0:
             raise SettingsError(
@@ -107,7 +114,14 @@ class Algorithm(CheckedSettings):
     @property
     def needs_reference(self) -> bool:
         """Whether logprobs of a reference policy are needed from the reference version on."""
-        return self.kl > 0 or self.advantage.needs_reference
+        if self.kl > 0 or self.advantage.needs_reference:
+            return True
+        return "reference_logprobs" in self.loss.needs
+
+    @property
+    def reads_behavior(self) -> bool:
+        """Whether it reads the logprobs with which tokens were sampled."""
+        return self.loss.anchor == "behavior" or self.factor is not None
 
     @property
     def factor(self) -> Correction | None:

@@ -7,7 +7,7 @@ that would be ignored, is refused.
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Correction, Estimator, Loss, RatioTo
@@ -15,7 +15,13 @@ from rollart_flow.algorithms.losses.linearized import Linearized
 from rollart_flow.algorithms.parts.aggregation import Aggregation, Decayed
 from rollart_flow.algorithms.parts.critic import Critic
 from rollart_flow.algorithms.parts.divergence import KLEstimator
+from rollart_flow.algorithms.parts.teacher import teacher_folder
 from rollart_flow.errors import SettingsError
+
+if TYPE_CHECKING:
+    import os
+
+    from rollart_flow.models.policy import Policy
 
 
 class Common(TypedDict, total=False):
@@ -40,6 +46,8 @@ class Common(TypedDict, total=False):
     """k1, k2 or k3, see `algorithms.parts.divergence`."""
     reference: int
     """Version of the policy that is the reference."""
+    teacher: "str | os.PathLike[str] | Policy | None"
+    """Folder of another policy that is the reference, in place of a version of the run."""
     staleness: Decayed | None
     """Factor on the loss of a stale trajectory, see `Decayed`."""
 
@@ -57,6 +65,9 @@ class OfPreferences(TypedDict, total=False):
 
     entropy: float
     """Factor of the entropy bonus; 0 gives none."""
+    teacher: "str | os.PathLike[str] | Policy | None"
+    """Folder of another policy that is the reference, in place of the one that the run starts
+    from."""
 
 
 def ratio_to(keywords: WithRatio) -> RatioTo:
@@ -86,7 +97,7 @@ def compose(
     _check_keywords(name, common, Common)
     given: Common = {"advantage": advantage, "aggregation": aggregation, "critic": critic}
     given.update(common)
-    return Algorithm(name, loss, **given)
+    return Algorithm(name, loss, **_with_folder(given))
 
 
 def compose_preferences(name: str, loss: Estimator, common: OfPreferences) -> Algorithm:
@@ -97,7 +108,14 @@ def compose_preferences(name: str, loss: Estimator, common: OfPreferences) -> Al
     """
     _check_keywords(name, common, OfPreferences)
     # The mean over trajectories of the sums over their tokens.
-    return Algorithm(name, Linearized(), loss, "constant", constant_tokens=1, **common)
+    given = _with_folder(common)
+    return Algorithm(name, Linearized(), loss, "constant", constant_tokens=1, **given)
+
+
+def _with_folder(given: Common | OfPreferences) -> dict[str, Any]:
+    """Return the keywords of an `Algorithm`, which holds the folder of a teacher."""
+    teacher = given.get("teacher")
+    return {**given, "teacher": None if teacher is None else teacher_folder(teacher)}
 
 
 def _check_keywords(name: str, given: Iterable[str], permitted: type) -> None:

@@ -13,6 +13,7 @@ from rollart_flow.algorithms.base import COMPUTED, Loss
 from rollart_flow.algorithms.losses import Clipped, Linearized, Truncated, Vanilla
 from rollart_flow.algorithms.recipes.cispo import CISPO
 from rollart_flow.algorithms.recipes.decoupled_ppo import Decoupled
+from rollart_flow.algorithms.recipes.distill import Distillation
 from rollart_flow.algorithms.recipes.double_sided import DoubleSided
 from rollart_flow.algorithms.recipes.gspo import GSPO
 from rollart_flow.algorithms.recipes.ipa import IPA
@@ -116,6 +117,15 @@ def ipa(loss: IPA, t: Token, tokens: Sequence[Token]) -> Pair:
     return policy_gradient(1.0 if t.advantages > 0 else min(moved, 1.0), t)
 
 
+def distillation(loss: Distillation, t: Token) -> Pair:
+    """KL(pi || pi_T) by tokens of pi, whose slope is d log pi; KL(pi_T || pi) by those of pi_T."""
+    reverse = loss.direction == "reverse"
+    drawn = t.logprobs if reverse else t.reference_logprobs
+    weight = min(math.exp(drawn - t.behavior_logprobs), loss.cap) * t.advantages
+    gap = t.logprobs - t.reference_logprobs
+    return (weight * gap, weight * gap) if reverse else (-weight * gap, -weight)
+
+
 BY_TOKEN: dict[type[Loss], Callable[[Any, Token], Pair]] = {
     Vanilla: lambda loss, t: policy_gradient(1.0, t),
     Clipped: clipped,
@@ -124,6 +134,7 @@ BY_TOKEN: dict[type[Loss], Callable[[Any, Token], Pair]] = {
     CISPO: cispo,
     TOPR: topr,
     Kimi: kimi,
+    Distillation: distillation,
 }
 BY_TRAJECTORY: dict[type[Loss], Callable[[Any, Token, Sequence[Token]], Pair]] = {
     DoubleSided: double_sided,
@@ -149,6 +160,7 @@ OTHER: dict[type[Loss], dict[str, Any]] = {
     IPA: {"high": 1.1},
     DoubleSided: {"clip": 0.4, "clip_high": 0.1, "max_lag": 1},
     Kimi: {"tau": 1.0},
+    Distillation: {"direction": "forward", "cap": 1.1},
 }
 """Another value of every parameter of every loss."""
 
@@ -158,7 +170,10 @@ VARIANTS = [make() for make in OTHER] + [
 EVERY = [make(**changes) for make, changes in OTHER.items()]
 
 
-REQUIRED = {"dr_grpo": {"constant_tokens": 64}}
+REQUIRED: dict[str, dict[str, Any]] = {
+    "dr_grpo": {"constant_tokens": 64},
+    "distill": {"teacher": "folder"},
+}
 """Arguments that a recipe must be given."""
 
 
@@ -184,7 +199,9 @@ def test_every_parameter_changes_the_loss(make: type[Any]) -> None:
         assert not torch.equal(before, after), name
 
 
-@pytest.mark.parametrize("loss", VARIANTS, ids=str)
+@pytest.mark.parametrize(
+    "loss", [loss for loss in VARIANTS if not isinstance(loss, Distillation)], ids=str
+)
 def test_on_policy_it_is_the_plain_policy_gradient(loss: Loss) -> None:
     tokens = one_policy(make_tokens())
     slopes = loss_and_slope(loss, tokens)[1]

@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from rollart_flow import algorithms
+from rollart_flow import Policy, algorithms
 from rollart_flow.algorithms import (
     Algorithm,
     Critic,
     Decayed,
     cispo,
+    conditional_sft,
     dapo,
     decoupled_ppo,
+    distill,
     double_sided,
     dpo,
     dr_grpo,
@@ -51,7 +53,9 @@ from rollart_flow.algorithms.base import Estimator
 from rollart_flow.algorithms.losses import Clipped, Linearized, Truncated, Vanilla
 from rollart_flow.algorithms.recipe import Common
 from rollart_flow.algorithms.recipes.cispo import CISPO
+from rollart_flow.algorithms.recipes.conditional_sft import RewardWeighted
 from rollart_flow.algorithms.recipes.decoupled_ppo import Decoupled
+from rollart_flow.algorithms.recipes.distill import Distillation
 from rollart_flow.algorithms.recipes.double_sided import DoubleSided
 from rollart_flow.algorithms.recipes.dpo import DPO
 from rollart_flow.algorithms.recipes.gspo import GSPO
@@ -69,6 +73,7 @@ Recipe = Callable[..., Algorithm]
 DEFAULTS: dict[Recipe, Algorithm] = {
     grpo: Algorithm("grpo", Clipped(0.2, 0.28), GroupNormalized(1e-6)),
     dapo: Algorithm("dapo", Clipped(0.2, 0.28), GroupNormalized()),
+    conditional_sft: Algorithm("conditional_sft", Vanilla(), RewardWeighted(1.0, 20.0)),
     sft: Algorithm("sft", Vanilla(), Constant()),
     rloo: Algorithm("rloo", Vanilla(), LeaveOneOut()),
     reinforce_plus_plus: Algorithm("reinforce_plus_plus", Clipped(0.2, 0.2), BatchNormalized()),
@@ -99,8 +104,8 @@ PREFERENCES: dict[Recipe, Algorithm] = {
 """Recipes whose loss an estimator computes: its parts cannot be replaced."""
 
 OTHER: dict[str, Any] = {
-    "beta": 0.7, "label_smoothing": 0.2, "nll": 0.5, "desirable": 1.3, "undesirable": 0.6,
-    "reference_point": "zero", "entropy": 0.1,
+    "temperature": 0.5, "beta": 0.7, "label_smoothing": 0.2, "nll": 0.5, "desirable": 1.3,
+    "undesirable": 0.6, "reference_point": "zero", "entropy": 0.1,
     "clip": 0.11, "clip_high": 0.47, "dual": 3.0, "eps": 0.5, "ratio_to": "old", "gamma": 0.7,
     "lam": 0.8, "rho_bar": 1.5, "c_bar": 0.5, "cap": 1.7, "proximal": "interpolated", "mask": True,
     "positive": 0.4, "negative": 0.3, "high": 2.0, "max_lag": 2, "tau": 0.9,
@@ -117,9 +122,17 @@ def own_keywords(recipe: Recipe) -> list[str]:
 
 def test_defaults_are_those_of_the_papers() -> None:
     made = {recipe for _, recipe in RECIPES.variants()}
-    assert made == {*DEFAULTS, *PREFERENCES, dr_grpo}, "a recipe without a line here"
+    assert made == {*DEFAULTS, *PREFERENCES, dr_grpo, distill}, "a recipe without a line here"
     for recipe, expected in {**DEFAULTS, **PREFERENCES}.items():
         assert recipe() == expected
+
+
+def test_distillation_must_be_given_its_teacher(tmp_path: Path) -> None:
+    expected = Algorithm("distill", Distillation("reverse", 2.0), Constant(), teacher=str(tmp_path))
+    assert distill(tmp_path) == distill(str(tmp_path)) == expected
+    assert distill(Policy.from_pretrained(str(tmp_path))) == expected
+    assert distill(tmp_path, direction="forward", cap=3.0).loss == Distillation("forward", 3.0)
+    assert pickle.loads(pickle.dumps(expected)) == expected
 
 
 def test_dr_grpo_must_be_given_its_constant() -> None:
@@ -151,12 +164,17 @@ COMMON: dict[str, dict[str, Any]] = {
     "kl_estimator": {"kl": 0.1, "kl_estimator": "k2"},
     "reference": {"kl": 0.1, "reference": 4},
     "staleness": {"staleness": Decayed(0.5)},
+    "teacher": {"kl": 0.1, "teacher": "folder"},
 }
 
 
 @pytest.mark.parametrize("name", sorted(Common.__annotations__))
 @pytest.mark.parametrize("recipe", list(DEFAULTS), ids=lambda recipe: recipe.__name__)
 def test_a_common_keyword_is_used_or_refused(recipe: Recipe, name: str) -> None:
+    if recipe is conditional_sft and {"advantage", "critic"} & {name}:
+        with pytest.raises(SettingsError, match="conditional_sft is its advantage"):
+            recipe(**COMMON[name])
+        return
     given = {"critic": None, **COMMON[name]} if recipe in (ppo, impala) else COMMON[name]
     if recipe in (ppo, impala) and "advantage" not in given:
         given = {**given, "advantage": GroupNormalized()}
@@ -180,7 +198,11 @@ def test_a_common_keyword_is_used_or_refused(recipe: Recipe, name: str) -> None:
         (grpo, {"eps": 0.1, "advantage": LeaveOneOut()}, r"eps=0.1 is of GRPO's own advantage"),
         (grpo, {"advantage": GAE()}, r"GAE needs values; give critic=Critic\(\)"),
         (grpo, {"critic": Critic()}, r"nothing trains the critic"),
-        (dpo, {"kl": 0.1}, r"dpo has no setting 'kl'; common ones are entropy$"),
+        (dpo, {"kl": 0.1}, r"dpo has no setting 'kl'; common ones are entropy, teacher$"),
+        (grpo, {"teacher": "folder"}, r"teacher is the reference of a penalty"),
+        (dpo, {"teacher": Policy.tiny()}, r"teacher=.*: expected the folder of a model"),
+        (distill, {"teacher": 3}, r"teacher=3: expected the folder of a model"),
+        (distill, {"teacher": "a", "kl": 0.1, "reference": 3}, r"in place of reference"),
         (dpo, {"beta": 0.0}, r"beta=0.0: expected a number above 0"),
         (dpo, {"label_smoothing": 0.6}, r"label_smoothing=0.6: expected"),
         (ipo, {"beta": -1}, r"beta=-1: expected a number above 0"),
@@ -232,7 +254,7 @@ def test_what_a_recipe_makes_is_a_value(recipe: Recipe) -> None:
 def test_recipes_load_no_torch() -> None:
     code = (
         "import sys; from rollart_flow.algorithms.registry import RECIPES; "
-        "[recipe() for name, recipe in RECIPES.variants() if name != 'dr_grpo']; "
+        "[recipe() for name, recipe in RECIPES.variants() if name not in ('dr_grpo', 'distill')]; "
         "assert not {'torch', 'ray', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -44,7 +44,7 @@ class TrainingBatch:
     actions: Ragged
     """Place of each action token in its row."""
     behavior_logprobs: Array
-    """float32 [action tokens of all rows]"""
+    """float32 [action tokens of all rows]; NaN where it is unknown."""
     advantages: Array
     """float32 [action tokens of all rows]"""
     weights: Array
@@ -246,6 +246,10 @@ def _read(
     single = np.repeat(advantages.lengths == 1, counts)
     spread = np.repeat(advantages.starts[:-1], counts)
     offsets = np.arange(len(at)) - np.repeat(starts[:-1], counts)
+    if algorithm is not None and algorithm.reads_behavior:
+        unknown, owners = np.isnan(logprobs.values[at]), np.repeat(every, counts)
+        read = f"has behavior logprobs that are not finite, which {algorithm.name} reads"
+        refuse(names, unknown, owners, read)
     pictures, begins = read_pictures(table, names, processor), starts_of(table)
     actions = Ragged(at - np.repeat(mask.starts[:-1], counts), starts)
     return TrainingBatch(

@@ -72,6 +72,8 @@ class CoreTrainer(Trainer):
         self._version = 0
         self._checksum: str | None = None
         self._reference = Reference(self._model.config, self.weights, algorithm, ranks.device)
+        if (frozen := self._reference.model) is not None and not frozen.packs:
+            self.settings = replace(self.settings, packed=False)
 
     @property
     def version(self) -> int:

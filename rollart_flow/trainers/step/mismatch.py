@@ -47,7 +47,10 @@ def mismatch_columns(old_logprobs: Array, batch: TrainingBatch) -> dict[str, Any
 
 def measure(old_logprobs: Array, behavior_logprobs: Array, lags: Array | None) -> Mismatch:
     """Compare pi_old with mu; arguments are [action tokens] each."""
-    gap = old_logprobs.astype(np.float64) - behavior_logprobs
+    # A token whose mu is unknown counts as the policy's own.
+    gap = np.nan_to_num(
+        old_logprobs.astype(np.float64) - behavior_logprobs, posinf=np.inf, neginf=-np.inf
+    )
     by_lag = None
     if lags is not None:
         by_lag = [_statistics(int(lag), gap[lags == lag]) for lag in np.unique(lags)]

@@ -1,6 +1,7 @@
-"""The reference policy of a divergence: one frozen version of the run's own policy.
+"""The reference policy: one frozen version of the run's own policy, or another one, a teacher.
 
-A reference up to the run's start version is the initial policy. A later one is the trainer's own
+A teacher is read from its folder whenever a trainer starts; checkpoints have its fingerprint. A
+reference up to the run's start version is the initial policy. A later one is the trainer's own
 weights when it becomes that version; from then on it is part of checkpoints, so that a resumed run
 and a replay need no weights that may have been removed.
 """
@@ -13,9 +14,11 @@ from pathlib import Path
 import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
-from rollart_flow.errors import TrainerError
+from rollart_flow.errors import SettingsError, TrainerError
 from rollart_flow.models.device import CPU
+from rollart_flow.models.folder import load_pretrained
 from rollart_flow.models.language_model import LanguageModel, ModelShape
+from rollart_flow.models.policy import Policy
 from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
 from rollart_flow.weights.fingerprint import fingerprint
 
@@ -36,7 +39,15 @@ class Reference:
         algorithm: Algorithm,
         device: torch.device = CPU,
     ) -> None:
-        """Args: `weights` returns the initial policy's weights, float32, copied to `device`."""
+        """Take the reference, if it is there from the start.
+
+        Args: `weights` returns the initial policy's weights, float32, copied to `device`.
+
+        Raises:
+            SettingsError: the folder of the teacher has no model, or one with another vocabulary.
+        """
+        if algorithm.needs_reference and algorithm.teacher is not None:
+            config, weights = _read_teacher(algorithm.teacher, config.vocab_size)
         self._config = config
         self._device = device
         self._wanted = algorithm.reference if algorithm.needs_reference else None
@@ -90,3 +101,16 @@ class Reference:
         model.load_stored(weights)
         self.model = model.requires_grad_(False)
         self.name = fingerprint(weights)
+
+
+def _read_teacher(folder: str, vocabulary: int) -> tuple[ModelShape, Weights]:
+    """Return the shape and the weights of a teacher with a vocabulary of the policy's size."""
+    place = Policy.from_pretrained(folder).located().path
+    assert place is not None, "a pretrained policy has one"
+    config, tensors = load_pretrained(place)
+    if config.vocab_size != vocabulary:
+        raise SettingsError(
+            f"teacher {folder!r} has a vocabulary of {config.vocab_size} tokens and the policy "
+            f"one of {vocabulary}; both must have the same tokens"
+        )
+    return config, lambda: {name: tensor.float() for name, tensor in tensors.items()}

@@ -13,7 +13,7 @@ or ordered, but for rounding; the order is fixed, so the same inputs give the sa
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -159,6 +159,7 @@ class Updater:
         scores = score(self.model, hidden, micro, critic=critic, entropy_gradient=bonus > 0)
         if old_policy is not None and not old_policy.complete:
             old_policy.fill(micro, scores)
+        micro = _with_behavior(micro, scores)
         found = self.algorithm.token_loss(self._tokens(micro, scores, old_policy))
         tally.add(found, scores, micro)
         losses = found.loss
@@ -214,3 +215,15 @@ class Updater:
 
     def _tensor(self, values: Array) -> torch.Tensor:
         return torch.from_numpy(values).to(self.ranks.device)
+
+
+def _with_behavior(micro: MicroBatch, scores: Scores) -> MicroBatch:
+    """Return a micro-batch in which tokens whose behavior logprob is unknown are the policy's own.
+
+    Only algorithms that do not read behavior logprobs train on such tokens; statistics do.
+    """
+    unknown = micro.behavior_logprobs.isnan()
+    if not unknown.any():
+        return micro
+    known = torch.where(unknown, scores.logprobs.detach(), micro.behavior_logprobs)
+    return replace(micro, behavior_logprobs=known)
