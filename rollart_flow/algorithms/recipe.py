@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rollart_flow.models.policy import Policy
 
 
-class Common(TypedDict, total=False):
-    """Keywords of every recipe; an omitted one has the recipe's default."""
+class WithoutTeacher(TypedDict, total=False):
+    """Keywords of recipes but those of preferences; an omitted one has the default."""
 
     advantage: Estimator
     """Estimator of advantages from rewards, see `algorithms.advantages`."""
@@ -46,10 +46,15 @@ class Common(TypedDict, total=False):
     """k1, k2 or k3, see `algorithms.parts.divergence`."""
     reference: int
     """Version of the policy that is the reference."""
-    teacher: "str | os.PathLike[str] | Policy | None"
-    """Folder of another policy that is the reference, in place of a version of the run."""
     staleness: Decayed | None
     """Factor on the loss of a stale trajectory, see `Decayed`."""
+
+
+class Common(WithoutTeacher, total=False):
+    """The same, of every recipe that has no teacher of its own."""
+
+    teacher: "str | os.PathLike[str] | Policy | None"
+    """Folder of another policy that is the reference, in place of a version of the run."""
 
 
 class WithRatio(Common, total=False):

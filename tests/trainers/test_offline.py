@@ -74,7 +74,7 @@ def test_distillation_is_the_weighted_divergence_from_the_teacher(
         loss, count = each.sum() if loss is None else loss + each.sum(), count + len(ours)
     assert loss is not None
     loss = loss / count
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     norm = math.sqrt(
         sum(float((p.grad**2).sum()) for p in policy.parameters() if p.grad is not None)
     )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from rollart_flow.algorithms.advantages.groups import Constant
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.base import Loss, RatioTo, TokenLoss, Tokens
-from rollart_flow.algorithms.recipe import Common, compose
+from rollart_flow.algorithms.recipe import Common, WithoutTeacher, compose
 from rollart_flow.fields import Positive
 from rollart_flow.validation import CheckedSettings
 
@@ -70,7 +70,7 @@ def distill(
     *,
     direction: Direction = "reverse",
     cap: float = 2.0,
-    **common: Unpack[Common],
+    **common: Unpack[WithoutTeacher],
 ) -> Algorithm:
     """Distillation for `train`.
 
@@ -79,7 +79,7 @@ def distill(
             `Policy.from_pretrained(...)`.
         direction: "reverse" lowers KL(pi_theta || teacher), "forward" KL(teacher || pi_theta).
         cap: largest weight by which a token accounts for the policy that sampled it.
-        **common: see `Common`.
+        **common: see `WithoutTeacher`.
     """
-    common["teacher"] = teacher
-    return compose("distill", Distillation(direction, cap), common, advantage=Constant())
+    given: Common = {**common, "teacher": teacher}
+    return compose("distill", Distillation(direction, cap), given, advantage=Constant())
