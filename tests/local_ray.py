@@ -6,7 +6,7 @@ resources starts its own with `own_ray` or `ray_nodes`, which end the shared one
 of modules in `tests.conftest` sees to it that this happens once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +14,9 @@ from unittest.mock import patch
 import ray
 from ray._private.node import Node
 from ray.cluster_utils import Cluster as RayCluster
+
+_STARTS = 3
+"""How often a Ray is started before a test fails."""
 
 
 class SharedRay:
@@ -47,8 +50,12 @@ def own_ray(**settings: Any) -> Iterator[None]:
     """A Ray of this machine with two CPUs, unless settings of `ray.init` say otherwise."""
     SHARED_RAY.end()
     few: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False}
-    with _without_watchers():
-        ray.init("local", **few | settings)
+
+    def start() -> None:
+        with _without_watchers():
+            ray.init("local", **few | settings)
+
+    _tried(start, ray.shutdown)
     try:
         yield
     finally:
@@ -59,17 +66,41 @@ def own_ray(**settings: Any) -> Iterator[None]:
 def ray_nodes(*nodes: dict[str, Any]) -> Iterator[RayCluster]:
     """A Ray of several nodes, each with its settings, the first without a dashboard."""
     SHARED_RAY.end()
-    cluster = RayCluster()
-    try:
+    started: list[RayCluster] = []
+
+    def start() -> None:
+        started.append(cluster := RayCluster())
         with _without_watchers():
             for number, settings in enumerate(nodes):
                 quiet = {"include_dashboard": False} if number == 0 else {}
                 cluster.add_node(**settings, **quiet)
         ray.init(address=cluster.address, log_to_driver=False)
-        yield cluster
-    finally:
+
+    def end() -> None:
         ray.shutdown()
-        cluster.shutdown()
+        started.pop().shutdown()
+
+    _tried(start, end)
+    try:
+        yield started[-1]
+    finally:
+        end()
+
+
+def _tried(start: Callable[[], None], end: Callable[[], None]) -> None:
+    """Start a Ray, and again if its processes were late, as under much load.
+
+    Ray waits for them for a time that no setting of its own changes.
+    """
+    for tries_left in reversed(range(_STARTS)):
+        try:
+            start()
+        except Exception:  # Ray raises a bare Exception where its node is late
+            end()
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 @contextmanager
