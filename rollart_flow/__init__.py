@@ -16,8 +16,10 @@ from rollart_flow.former_modules import find_former_modules
 if TYPE_CHECKING:
     from rollart_flow import errors
     from rollart_flow.checking.rescore_run import rescore
+    from rollart_flow.exporting.data import export_data
     from rollart_flow.exporting.model import export
     from rollart_flow.harness.harness import Harness
+    from rollart_flow.importing import import_conversations
     from rollart_flow.models.policy import Policy
     from rollart_flow.pipeline import (
         Pipeline,
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
     from rollart_flow.store import open_run
 
 __all__ = [
-    "Harness", "Pipeline", "Policy", "Secret", "buffer", "errors", "evaluate", "export", "filter",
-    "mix", "open_run", "rescore", "reward", "rollout", "stored", "tasks", "train",
+    "Harness", "Pipeline", "Policy", "Secret", "buffer", "errors", "evaluate", "export",
+    "export_data", "filter", "import_conversations", "mix", "open_run", "rescore", "reward",
+    "rollout", "stored", "tasks", "train",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
@@ -47,9 +50,11 @@ __getattr__, __dir__ = lazy_exports(
         "secret": "Secret",
         "": "errors",
         "store.run": "open_run",
+        "exporting.data": "export_data",
         "exporting.model": "export",
         "checking.rescore_run": "rescore",
         "harness.harness": "Harness",
+        "importing.import_run": "import_conversations",
     },
 )
 

@@ -64,7 +64,8 @@ def test_composing_a_pipeline_loads_no_library_of_tables_and_tensors() -> None:
 def test_exported_names_are_these() -> None:
     assert rollart_flow.__all__ == [
         "Harness", "Pipeline", "Policy", "Secret", "buffer", "errors", "evaluate", "export",
-        "filter", "mix", "open_run", "rescore", "reward", "rollout", "stored", "tasks", "train",
+        "export_data", "filter", "import_conversations", "mix", "open_run", "rescore", "reward",
+        "rollout", "stored", "tasks", "train",
     ]  # fmt: skip
     for name in rollart_flow.__all__:
         assert getattr(rollart_flow, name) is not None

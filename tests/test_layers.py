@@ -23,8 +23,8 @@ LAYERS = (
     ("resources",),
     ("engines", "trainers", "weights", "envs", "algorithms", "harness", "metrics", "trackers"),
     ("operators",),
-    ("pipeline", "runner", "replay", "simulation", "analysis", "exporting", "checking",
-     "views"),
+    ("pipeline", "runner", "replay", "simulation", "analysis", "exporting", "importing",
+     "checking", "views"),
     ("cli", "ui"),
 )  # fmt: skip
 """From the lowest up. Rooms of one layer may import each other."""

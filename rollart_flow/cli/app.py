@@ -24,6 +24,7 @@ from rollart_flow.cli.demo import demo
 from rollart_flow.cli.diff import diff
 from rollart_flow.cli.export import export
 from rollart_flow.cli.gateway import gateway
+from rollart_flow.cli.importing import import_
 from rollart_flow.cli.init import init
 from rollart_flow.cli.logs import logs
 from rollart_flow.cli.output import Interrupted, fail
@@ -89,6 +90,7 @@ app.command("diff")(diff)
 app.command("replay")(replays.replay)
 app.command("rescore")(rescore)
 app.command("export")(export)
+app.command("import")(import_)
 app.command("track")(track)
 app.command("gateway")(gateway)
 app.command("ui")(ui)

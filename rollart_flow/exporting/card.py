@@ -58,9 +58,9 @@ def model_card(run: Run, version: int, *, lora: bool, images: bool = False) -> s
     sections = {
         f"{info.name}, version {version}": f"A policy {what}, exported by rollart_flow.",
         "Use": _USE.format(**names),
-        "Provenance": _table(("what", "value"), _provenance(info, version)),
+        "Provenance": table_of(("what", "value"), _provenance(info, version)),
         "Evaluation": _scores(run, version, adapted=_adapted(info)),
-        "Packages": _table(("package", "version"), info.versions.items()),
+        "Packages": table_of(("package", "version"), info.versions.items()),
         "Licence": _LICENCE,
         "Settings": f"```json\n{json.dumps(info.settings, indent=2)}\n```",
     }
@@ -99,7 +99,7 @@ def _scores(run: Run, version: int, *, adapted: bool) -> str:
         return "The run did not evaluate this version."
     ends = pl.format("{} to {}", pl.col("low").round(4), pl.col("high").round(4)).fill_null("-")
     cells = rows.select("domain", "metric", pl.col("value").round(4), ends, "n")
-    said = _table(("domain", "metric", "value", "95% interval", "episodes"), cells.iter_rows())
+    said = table_of(("domain", "metric", "value", "95% interval", "episodes"), cells.iter_rows())
     return f"{said}\n\nMeasured with the LoRA adapter." if adapted else said
 
 
@@ -109,7 +109,7 @@ def _adapted(info: RunInfo) -> bool:
     return any(node.get("lora") is not None for node in nodes)
 
 
-def _table(headings: tuple[str, ...], rows: Iterable[Iterable[object]]) -> str:
+def table_of(headings: tuple[str, ...], rows: Iterable[Iterable[object]]) -> str:
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 

@@ -123,6 +123,28 @@ class TemplateConversation:
         self._messages.append(action.as_message())
         return action
 
+    def answer(self, message: Message, *, ended: bool = True) -> tuple[int, ...]:
+        """Return the tokens of an answer to the last prompt that the policy did not sample.
+
+        Its calls keep their ids.
+
+        Args:
+            message: message of the assistant.
+            ended: whether the tokens end with a stop token.
+
+        Raises:
+            TemplateRefusedError: the chat template refuses the message.
+        """
+        token_ids = self._renderer.answer(message, self._tools, first=self._system)
+        if not ended and token_ids and token_ids[-1] in self._stops:
+            token_ids = token_ids[:-1]
+        last = token_ids[-1] if token_ids else None
+        self._stop = last if last in self._stops else None
+        self._forged = self._pictures is not None and self._pictures.placeholder in token_ids
+        self._call_ids.update(call.call_id for call in message.tool_calls)
+        self._messages.append(message)
+        return token_ids
+
     def parse(self, token_ids: Sequence[int], chat_format: ChatFormat | None = None) -> ParsedText:
         """Return the parts of an action to the last prompt, without effect.
 

@@ -158,6 +158,40 @@ class TurnRenderer:
         written = ended and self._is_written(suffix.token_ids[0], answers, stop)
         return Suffix(suffix.token_ids[1 if written else 0 :], suffix.thinking)
 
+    def answer(
+        self, message: Message, tools: Sequence[Form] = (), *, first: Message | None = None
+    ) -> tuple[int, ...]:
+        """Return the tokens of an answer that the policy did not sample, after the prompt for it.
+
+        Args:
+            message: message of the assistant.
+            tools: functions that the policy may call.
+            first: message of the system that opened the conversation.
+
+        Returns:
+            The tokens up to the marker that ends the answer.
+
+        Raises:
+            TemplateRefusedError: the template refuses the message, or does not show it after its
+                own prompt.
+        """
+        base = [QUESTION] if first is None else [self._forms.of(first), QUESTION]
+        shown = self._template.render(base, tools, prompt=True)
+        whole = self._template.render([*base, self._forms.of(message)], tools, prompt=False)
+        if not whole.startswith(shown):
+            raise TemplateRefusedError(
+                "the chat template does not show an answer after its prompt; answers that think "
+                "have reasoning_content"
+            )
+        token_ids = self._tokenizer.rendered(whole[len(shown) :])
+        ends = [self._tokenizer.id_of(marker) for marker in self.stops]
+        places = [place for place, token in enumerate(token_ids) if token in ends]
+        if places:
+            return token_ids[: places[0] + 1]
+        end = self._call_end if message.tool_calls and self._call_end else self._text_end
+        stop = self._tokenizer.id_of(end.stop or "")
+        return token_ids if stop is None else (*token_ids, stop)
+
     def rewrites(self, first: Message | None, tools: Sequence[Form]) -> bool:
         """Return whether the template changes or drops earlier tokens once a turn follows them.
 

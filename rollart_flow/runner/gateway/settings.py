@@ -4,7 +4,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from rollart_flow.errors import RunNotFoundError, SettingsError
@@ -84,7 +84,9 @@ def _of_run(settings: GatewaySettings, folder: Path) -> Policy | None:
     except RunNotFoundError:
         return None
     export(run, folder)
-    recorded = Policy(**run.info.settings["policy"])
+    described = run.info.settings["policy"]
+    names = {each.name for each in fields(Policy)} & described.keys()
+    recorded = Policy(**{name: described[name] for name in names})
     policy = replace(recorded, path=str(folder), images=False, warm_start=0)
     return _fitting(policy, settings, _positions(policy))
 
