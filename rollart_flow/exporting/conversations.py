@@ -18,8 +18,8 @@ COLUMNS = (
     "policy_version_end", "task",
 )  # fmt: skip
 """Columns of `trajectories` that each row of a data set has."""
-READ = (*COLUMNS, "messages", "tools", "turns", "images", "trained")
-"""What `conversation_of` makes a row of: columns, and by turn whether its action is trained on."""
+READ = (*COLUMNS, "messages", "tools", "turns", "images", "action_mask")
+"""Columns that a conversation is made of."""
 
 _LENGTH = "length"
 """Reason of an answer that ended at its limit of tokens, without a stop token."""
@@ -53,11 +53,13 @@ def conversation_of(row: Mapping[str, Any], image_folder: str) -> dict[str, Any]
     """Return a row as a conversation.
 
     Args:
-        row: columns of `READ`.
+        row: columns of `READ`, with `trained` in place of the mask: by turn, whether its action is
+            trained on.
         image_folder: folder of the images' files, relative to the data set.
     """
     turns = row["turns"]
-    stored = _of_turns(turns) if row["messages"] is None else json.loads(row["messages"])
+    text = row["messages"]
+    stored = json.loads(text) if text else _of_turns(turns)
     numbers = sorted({message.get("turn", 0) for message in stored})
     numbers = numbers[len(numbers) - len(turns) :]
     own = {n for n, trained in zip(numbers, row["trained"], strict=False) if trained}

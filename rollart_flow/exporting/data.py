@@ -201,7 +201,7 @@ def _write(chosen: _Chosen, written: DataFiles, images: _ImageFiles, what: str) 
             for rows in chosen.read(columns, _AT_ONCE[what]):
                 written.write_table(rows.select(schema.names).to_arrow().cast(schema))
         else:
-            columns = [pl.col(name) for name in (*READ[:-1], "action_mask")]
+            columns = [*map(pl.col, READ)]
             make: Callable[[dict[str, Any]], dict[str, Any]]
             make = in_parquet if written.suffix == "parquet" else in_json
             for rows in chosen.read(columns, _AT_ONCE[what]):

@@ -16,7 +16,7 @@ from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.errors import SettingsError, TemplateRefusedError
 from rollart_flow.gateway.core.call_ids import CallIds
 from rollart_flow.importing.forms import ImportedConversation, Said
-from rollart_flow.importing.records import BadRecordError, Record
+from rollart_flow.importing.records import BadRecordError, ImportRecord
 from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.types import (
     Assignment,
@@ -43,7 +43,7 @@ def chain_of(
     group: str,
     attempt: int,
     domain: str,
-    record: Record,
+    record: ImportRecord,
     context: int,
 ) -> Trajectory:
     """Return a conversation as a trajectory.

@@ -89,9 +89,10 @@ def _conversations(record: Mapping[str, Any], folder: Path) -> list[ImportedConv
             )
             for said, reward in zip(pair, (1.0, 0.0), strict=True)
         ]
-    if (messages := record.get("messages")) is not None:
+    messages, turns = record.get("messages"), record.get("conversations")
+    if messages is not None:
         said = _messages(messages, folder)
-    elif (turns := record.get("conversations")) is not None:
+    elif turns is not None:
         said = _messages(_share_gpt(turns, record.get("system")), folder)
     else:
         raise BadRecordError("it has no messages, conversations, or chosen and rejected")

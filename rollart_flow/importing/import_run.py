@@ -12,7 +12,7 @@ from pathlib import Path
 from rollart_flow.errors import RunExistsError, SettingsError, StoreError
 from rollart_flow.importing.chains import chain_of
 from rollart_flow.importing.forms import conversations_of
-from rollart_flow.importing.records import BadRecordError, Record, check_files, records
+from rollart_flow.importing.records import BadRecordError, ImportRecord, check_files, records
 from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.models.policy import Policy
 from rollart_flow.models.version_zero import load_codec, materialize
@@ -142,7 +142,7 @@ class _Importer:
         self._tokens = self._skipped = self._records = self.rows = 0
         self._errors: list[str] = []
 
-    def add(self, record: Record) -> None:
+    def add(self, record: ImportRecord) -> None:
         """Add the conversations of a record: all, or none if one cannot be.
 
         Raises:
@@ -186,7 +186,7 @@ class _Importer:
             tuple(self._errors),
         )  # fmt: skip
 
-    def _trajectories(self, record: Record) -> list[Trajectory]:
+    def _trajectories(self, record: ImportRecord) -> list[Trajectory]:
         made: list[Trajectory] = []
         for index, each in enumerate(conversations_of(record.value, record.file.parent)):
             group = each.group or f"record{self._records:08d}"

@@ -24,7 +24,7 @@ class BadRecordError(SettingsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ImportRecord:
     """An object of a file, or why there is none."""
 
     file: Path
@@ -54,7 +54,7 @@ def check_files(paths: list[Path], form: str | None) -> None:
         _format_of(path, form)
 
 
-def records(paths: list[Path], form: str | None) -> Iterator[Record]:
+def records(paths: list[Path], form: str | None) -> Iterator[ImportRecord]:
     """Yield the records of files in their order; blank lines are passed over.
 
     Raises:
@@ -78,7 +78,7 @@ def _format_of(path: Path, form: str | None) -> str:
     return found
 
 
-def _lines(path: Path) -> Iterator[Record]:
+def _lines(path: Path) -> Iterator[ImportRecord]:
     with path.open("rb") as file:
         number = 0
         while line := file.readline(_LONGEST):
@@ -89,18 +89,18 @@ def _lines(path: Path) -> Iterator[Record]:
             if not line.strip():
                 continue
             try:
-                yield Record(path, number, json.loads(line))
+                yield ImportRecord(path, number, json.loads(line))
             except UnicodeDecodeError as error:
-                yield Record(path, number, error=f"it is no UTF-8: {one_line(error)}")
+                yield ImportRecord(path, number, error=f"it is no UTF-8: {one_line(error)}")
             except (ValueError, RecursionError) as error:
                 if number == 1 and line.lstrip()[:1] == b"[":
                     raise SettingsError(
                         f"{path}: it is a list over several lines; write one object in each line"
                     ) from error
-                yield Record(path, number, error=f"it is no JSON: {one_line(error)}")
+                yield ImportRecord(path, number, error=f"it is no JSON: {one_line(error)}")
 
 
-def _rows(path: Path) -> Iterator[Record]:
+def _rows(path: Path) -> Iterator[ImportRecord]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -110,6 +110,6 @@ def _rows(path: Path) -> Iterator[Record]:
             for batch in file.iter_batches(_BATCH):
                 for row in batch.to_pylist():
                     number += 1
-                    yield Record(path, number, row)
+                    yield ImportRecord(path, number, row)
     except (pa.ArrowException, pa.ArrowInvalid) as error:
         raise SettingsError(f"{path}: it is no Parquet file: {one_line(error)}") from error

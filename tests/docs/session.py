@@ -9,6 +9,7 @@ prepared and not trained.
 
 import ast
 import builtins
+import json
 import re
 import shlex
 import shutil
@@ -60,6 +61,9 @@ class Session:
             assert yaml.safe_load(block.text), block
             if block.title:
                 (self._folder / block.title).write_text(block.text)
+        elif block.language == "json":
+            assert all(map(json.loads, block.text.splitlines())), block
+            (self._folder / block.title).write_text(block.text)
         elif block.language not in PICTURES:
             assert block.language == "shell", f"{block}: no test runs {block.language}"
             self._output = "".join(self._command(block, words) for words in commands(block))
