@@ -86,8 +86,8 @@ def _figures(summary: Summary) -> Table:
         attempts, calls = counted(captured.attempts, "attempt"), counted(captured.calls, "call")
         table.add_row("captured", f"{attempts}, {calls}; {captured}")
     if summary.rescorings:
-        counts = (f"{name} ({counted(n, 'attempt')})" for name, n in summary.rescorings.items())
-        table.add_row("rescored", Text(", ".join(counts)))
+        judged = (f"{name} ({counted(n, 'attempt')})" for name, n in summary.rescorings.items())
+        table.add_row("rescored", Text(", ".join(judged)))
     for name, said in () if summary.environments is None else summary.environments.lines():
         table.add_row(name, said)
     return table

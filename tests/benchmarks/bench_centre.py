@@ -16,6 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import psutil
@@ -24,6 +25,10 @@ import pyarrow as pa
 from tests.benchmarks.bench_rate import PIPELINE, PLUGINS
 from tests.benchmarks.records import Record, record
 from tests.builders import trajectory
+
+if TYPE_CHECKING:
+    from rollart_flow.operators.coordinator import CoordinatorActor
+    from rollart_flow.resources import Remote
 
 PROCESSES, BLOCK, TOKENS = 64, 64, 2000
 UNDER_WAY = 2
@@ -117,7 +122,7 @@ class _Load:
         from rollart_flow.runner.processes import RunProcesses
 
         assert isinstance(processes, RunProcesses)
-        self._coordinator = processes.coordinator
+        self._coordinator = cast("Remote[CoordinatorActor]", processes.coordinator)
         self._senders = [RowSender(processes.buffer, processes.writers) for _ in range(PROCESSES)]
         self._batch_rows = BatchRows(processes.buffer, processes.writers, uri)
         self._trainers = processes.trainers
