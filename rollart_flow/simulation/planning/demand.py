@@ -22,8 +22,8 @@ _INLINE_S, _PROCESS_S = 0.001, 0.5
 _RESET = 2.0
 """Assumed time of a reset, in steps."""
 _SEEN = 0.5
-"""Assumed share of the context that observations of the longest attempt take, of what actions leave
-free."""
+"""Assumed share, for observations, of what actions leave of the context: at least a quarter of it
+is taken to be left."""
 _OF_EACH = 4
 """Attempts at each task that stand for all."""
 
@@ -128,7 +128,7 @@ def _assumed(pipeline: Graph, domain: Domain, said: list[str]) -> SimulatedDomai
         )
     turns, context = rollout.turns(domain), policy.max_context
     action = min(rollout.sampling_in(domain.name).max_tokens, context - 1)
-    free = max(2.0, context - turns * action / 2)
+    free = max(context / 4, context - turns * action / 2)
     seen = max(1.0, _SEEN * free / (turns + 1))
     step_s = _INLINE_S if domain.environment.inline else _PROCESS_S
     said.append(

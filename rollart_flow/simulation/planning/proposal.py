@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rollart_flow.simulation.planning.allocation import Allocation
 from rollart_flow.simulation.planning.splits import asynchrony
 from rollart_flow.simulation.record import Record
+from rollart_flow.simulation.report.bounds import chain_s, rollout_s
 from rollart_flow.simulation.report.report import Report
 from rollart_flow.simulation.scenario import Scenario
 
@@ -79,11 +80,14 @@ def _loads(allocation: Allocation, sampled: Sampled) -> dict[str, float]:
     steps = sorted(record.batches)[-report.steps :]
     trained = [record.attempts[t] for step in steps for t in record.batches[step].trajectory_ids]
     slots = scenario.slots(allocation.schedule)
+    # The report's bound leaves out what the warm-up may have done, which is all of a short run.
+    longest = max(chain_s(attempt.script, scenario) for attempt in trained)
+    whole = [(attempt.script, 1.0) for attempt in trained]
     environments = math.fsum(attempt.script.environment_s for attempt in trained)
     score_s = scenario.score_s if scenario.measured is None else scenario.measured.scored_s
     return {
-        "generation": report.bound.rollout_s,
-        "longest attempt": report.bound.chain_s,
+        "generation": rollout_s(whole, scenario, slots) / len(steps),
+        "longest attempt": longest / (1 + asynchrony(allocation.schedule)),
         "environments": environments / slots / len(steps),
         "reward": score_s * len(trained) / slots / len(steps),
         "training": report.bound.training_s,

@@ -135,7 +135,7 @@ def bound(
     spread = math.fsum(map(max, left)) / _span(schedule)
     filled = math.fsum(map(math.fsum, left)) / slots
     count = len(batches)
-    rollout = _rollout_s(work, scenario, slots) / count
+    rollout = rollout_s(work, scenario, slots) / count
     # Where weights are exchanged beside training, the first step has none to push.
     pushes = count - (schedule.swap is Swap.BESIDE and not warmup)
     longest, push = max(spread, filled) / count, scenario.push_s * pushes / count
@@ -158,7 +158,7 @@ Work = Sequence[tuple[Script, float]]
 """Scripts, and the share of each that is to be done."""
 
 
-def _rollout_s(work: Work, scenario: Scenario, in_flight: int) -> float:
+def rollout_s(work: Work, scenario: Scenario, in_flight: int) -> float:
     """Least time in which the workers can do the work, perfectly packed [s]."""
     workers = _workers(scenario)
     if scenario.disaggregated is not None:
