@@ -85,6 +85,11 @@ class Train(Node, _Trains):
                 f"{self.minibatches} minibatches of a batch of {self.up.batch_size}; take fewer"
             )
         check_trainer(self.policy, self.trainer)
+        if self.algorithm.needs_preferences and self.buffer is not None:
+            raise SettingsError(
+                f"{self.algorithm.name} learns from preferred and rejected episodes, which "
+                f"{self.buffer.name} does not tell apart; train on stored(..., prefer=...) alone"
+            )
         for source in self.stored:
             source.check_serves(self.algorithm)
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 import torch
 
-from rollart_flow import Policy, buffer, reward, rollout, tasks, train
+from rollart_flow import Policy, buffer, reward, rollout, stored, tasks, train
 from rollart_flow.algorithms import dpo, ipo, kto
 from rollart_flow.algorithms.parts.mismatched import mismatched
 from rollart_flow.envs import Arithmetic
@@ -176,8 +177,7 @@ def test_an_episode_of_two_rows_is_one_side_of_its_pair() -> None:
 
 def test_a_step_of_several_updates_is_refused_when_the_pipeline_is_built() -> None:
     policy = Policy.tiny()
-    prompts = tasks(Arithmetic(), group_size=8)
-    batches = buffer(reward(rollout(prompts, policy)), batch_size=64)
+    batches = stored("run", prefer=pl.col("reward") > 0)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"minibatches": 2}, "dpo takes one update a step"),
         ({"epochs": 2}, "set minibatches and epochs to 1"),
@@ -186,3 +186,13 @@ def test_a_step_of_several_updates_is_refused_when_the_pipeline_is_built() -> No
     for given, message in cases:
         with pytest.raises(PipelineError, match=message):
             train(batches, policy, dpo(), steps=1, **given)
+
+
+def test_batches_that_state_no_preferences_are_refused_when_the_pipeline_is_built() -> None:
+    policy = Policy.tiny()
+    scored = reward(rollout(tasks(Arithmetic(), group_size=8), policy))
+    sources = [(buffer(scored), "which buffer does not tell apart"), (stored("run"), "say which")]
+    for source, message in sources:
+        for algorithm in (dpo(), kto()):
+            with pytest.raises(PipelineError, match=message):
+                train(source, policy, algorithm, steps=1)
