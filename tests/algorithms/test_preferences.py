@@ -191,8 +191,8 @@ def test_a_step_of_several_updates_is_refused_when_the_pipeline_is_built() -> No
 def test_batches_that_state_no_preferences_are_refused_when_the_pipeline_is_built() -> None:
     policy = Policy.tiny()
     scored = reward(rollout(tasks(Arithmetic(), group_size=8), policy))
-    sources = [(buffer(scored), "which buffer does not tell apart"), (stored("run"), "say which")]
-    for source, message in sources:
-        for algorithm in (dpo(), kto()):
-            with pytest.raises(PipelineError, match=message):
-                train(source, policy, algorithm, steps=1)
+    for algorithm in (dpo(), kto()):
+        with pytest.raises(PipelineError, match="which buffer does not tell apart"):
+            train(buffer(scored), policy, algorithm, steps=1)
+        with pytest.raises(PipelineError, match="say which"):
+            train(stored("run"), policy, algorithm, steps=1)
