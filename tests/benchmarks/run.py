@@ -29,6 +29,7 @@ TOTAL_S = 2400.0
 LIMIT_S = 240.0
 LIMITS_S: Mapping[str, float] = {
     "images": 900.0,
+    "offline": 420.0,
     "paper": 420.0,
     "pools": 420.0,
     "predict": 420.0,
