@@ -27,6 +27,7 @@ from rollart_flow.schema import row_schema, stored_schema
 from rollart_flow.store import Run
 from rollart_flow.store.damage import again_if_merged
 from rollart_flow.store.pins import PinnedRun, qualified, rows_at
+from rollart_flow.store.rescored import with_rescored
 from rollart_flow.text import counted, one_line
 from rollart_flow.types import Outcome, Split
 
@@ -60,6 +61,18 @@ class StoredSource:
     """Whether the episodes of a group are drawn together."""
     bound: Bound | None
     """Bound on the age of rows of the run itself; None: they have none."""
+    rescored: str | None = None
+    """Rescoring whose rewards the rows have; None: those of their run."""
+
+    def with_rewards(self, pinned: PinnedRun, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Return rows of a pinned run with the rewards that the source learns from.
+
+        Raises:
+            SettingsError: the run has no such rescoring.
+        """
+        if self.rescored is None:
+            return rows
+        return with_rescored(Run(pinned.run, pinned.seq), rows, self.rescored)
 
 
 class StoredRows:
@@ -209,6 +222,8 @@ class StoredRows:
         pinned = runs[number] if runs else self._self
         name = self._names[number] if runs else SELF
         rows = rows_at(pinned.run, pinned.version, seqs)
+        if self._source.rescored is not None:
+            rows = self._source.with_rewards(pinned, rows.lazy()).collect()
         ids = pl.col("group_id"), pl.coalesce("episode_id", "trajectory_id").alias("episode_id")
         return rows.rename({"seq": "source_seq"}).with_columns(
             *(qualified(name, each) for each in (pl.col("trajectory_id"), *ids)),
@@ -229,7 +244,8 @@ class StoredRows:
 
 def _scored(pinned: PinnedRun, source: StoredSource, columns: Sequence[str]) -> pa.Table:
     """Read columns of the rows of a run that can be trained on, in commit order."""
-    rows = Run(pinned.run, pinned.seq).trajectories.filter(
+    every = Run(pinned.run, pinned.seq).trajectories
+    rows = source.with_rewards(pinned, every).filter(
         pl.col("split") == Split(source.split),
         pl.col("outcome").is_in([str(each) for each in _ENDED]),
         pl.col("reward").is_not_null(),

@@ -44,6 +44,9 @@ class Stored(Node):
     best: Count | None = None
     """Number of episodes of each group to draw from, those with the highest rewards, the earliest
     of equal ones (rejection sampling); None: all."""
+    rescored: str | None = None
+    """Rescoring by `rollart rescore` whose rewards the rows have in place of their own; those
+    without one are not drawn."""
     batch_size: Count = 64
     """Episodes of one training step; a pair counts as two. Within `mix`, its weights say it."""
     seed: int = 0
@@ -61,6 +64,8 @@ class Stored(Node):
         self._hold("runs", tuple(map(_address, self.runs)))
         if SELF in self.runs and len(self.runs) > 1:
             raise SettingsError(f"{SELF!r} stands alone; give the other runs a stored(...) apart")
+        if SELF in self.runs and self.rescored is not None:
+            raise SettingsError(f"{SELF!r} is a run that goes on, and has no rescoring")
         for key in ("filter", "prefer"):
             expression = getattr(self, key)
             if expression is not None:

@@ -138,6 +138,7 @@ def stored_sources(
             paired=train.algorithm.needs_pairs,
             grouped=train.algorithm.compares_groups,
             bound=bound,
+            rescored=node.rescored,
         )
         for node, count in zip(train.stored, counts, strict=False)
     )

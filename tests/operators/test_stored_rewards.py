@@ -1,0 +1,54 @@
+"""Batches of stored rows with the rewards of a rescoring."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from rollart_flow.errors import PipelineError, SettingsError
+from rollart_flow.operators.stored_rows import StoredRows, StoredSource
+from rollart_flow.pipeline.stored import stored
+from rollart_flow.schema import to_table
+from rollart_flow.store.pins import pin
+from rollart_flow.types.verdicts import Verdict, VerdictKind
+from rollart_flow.verdict_rows import judged_rows
+from tests.builders import MOMENT, table, trajectory
+from tests.runs import new_writer
+
+
+def source(uri: str, rescored: str) -> StoredSource:
+    return StoredSource(
+        name="stored", runs=(pin(uri),), filter=pl.col("reward") > 1, prefer=None, best=None,
+        count=1, seed=0, split="train", exempt=True, paired=False, grouped=False, bound=None,
+        rescored=rescored,
+    )  # fmt: skip
+
+
+def test_rows_are_filtered_and_trained_on_by_the_rewards_of_the_rescoring(tmp_path: Path) -> None:
+    made = [trajectory("g", 0, reward=5.0), trajectory("g", 1, reward=0.0), trajectory("g", 2)]
+    values = {"g-00": 0.5, "g-01": 2.0}
+    rows = [
+        row
+        for each in made
+        if each.trajectory_id in values
+        for row in judged_rows(
+            each,
+            [Verdict(key="reward", kind=VerdictKind.REWARD, value=values[each.trajectory_id])],
+            source="strict",
+            judged_at=MOMENT,
+        )
+    ]
+    writer = new_writer(tmp_path)
+    writer.commit("trajectories", table(*made))
+    writer.commit("verdicts", to_table("verdicts", rows))
+    writer.close()
+    drawn = StoredRows("", source(writer.uri, "strict")).rows(1, (0, 0))
+    assert drawn["reward"].to_pylist() == [2.0]
+    assert drawn["trajectory_id"].to_pylist()[0].endswith("g-01")
+    with pytest.raises(SettingsError, match="no rescoring 'lax'; it has strict"):
+        StoredRows("", source(writer.uri, "lax")).check()
+
+
+def test_a_run_that_goes_on_has_no_rescoring() -> None:
+    with pytest.raises(PipelineError, match="has no rescoring"):
+        stored("self", rescored="strict")
