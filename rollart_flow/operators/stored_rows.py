@@ -63,6 +63,8 @@ class StoredSource:
     """Bound on the age of rows of the run itself; None: they have none."""
     rescored: str | None = None
     """Rescoring whose rewards the rows have; None: those of their run."""
+    unscored: bool = False
+    """Whether episodes without a reward are drawn too."""
 
     def with_rewards(self, pinned: PinnedRun, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Return rows of a pinned run with the rewards that the source learns from.
@@ -162,7 +164,7 @@ class StoredRows:
     def _index(self, number: int, pinned: PinnedRun) -> pl.DataFrame:
         """Return the episodes of a run that may be drawn, with what decides on their order."""
         source = self._source
-        rows = again_if_merged(pinned.run, lambda: _scored(pinned, source, self._columns))
+        rows = again_if_merged(pinned.run, lambda: _drawable(pinned, source, self._columns))
         starts = starts_of(rows)
         seqs = rows["seq"].to_numpy()
         episodes = pl.from_arrow(as_episodes(rows, starts))
@@ -242,13 +244,13 @@ class StoredRows:
         )
 
 
-def _scored(pinned: PinnedRun, source: StoredSource, columns: Sequence[str]) -> pa.Table:
+def _drawable(pinned: PinnedRun, source: StoredSource, columns: Sequence[str]) -> pa.Table:
     """Read columns of the rows of a run that can be trained on, in commit order."""
     every = Run(pinned.run, pinned.seq).trajectories
     rows = source.with_rewards(pinned, every).filter(
         pl.col("split") == Split(source.split),
         pl.col("outcome").is_in([str(each) for each in _ENDED]),
-        pl.col("reward").is_not_null(),
+        pl.col("reward").is_not_null() | source.unscored,
         pl.col("policy_version_start").is_not_null(),
     )
     found = rows.select(columns).collect(engine="streaming").sort("seq")

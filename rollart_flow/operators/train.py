@@ -170,11 +170,13 @@ class TrainOperator:
         events += [retried.event("trainer", step) for retried in self._retried]
         self._retried = []
         ended, now = time.monotonic(), datetime.now(UTC)
+        facts, step_s = self._facts(rows, result), ended - self._ended
         row = {
-            **self._facts(rows, result),
+            **facts,
+            "wait_s": min(facts["wait_s"], step_s),  # the first wait began before this process
             "zero_variance_groups": zero_variance,
             "publish_s": publish_s,
-            "step_s": ended - self._ended,
+            "step_s": step_s,
             "finished_at": now,
         }
         self._ended = ended

@@ -24,8 +24,9 @@ class Stored(Node):
     """Draws batches from the stored trajectories of runs, with the row of each recorded.
 
     The rows are those that the runs have when the new run starts, of scored attempts that ended by
-    themselves. Batches are a function of the seed, the step and these rows alone. With
-    `stored("self")` within `mix`, they are the rows of the run itself up to the preceding step.
+    themselves, unless `unscored` is set. Batches are a function of the seed, the step and these
+    rows alone. With `stored("self")` within `mix`, they are the rows of the run itself up to the
+    preceding step.
 
     Raises:
         PipelineError: no run is given, or an expression is wrong.
@@ -47,6 +48,9 @@ class Stored(Node):
     rescored: str | None = None
     """Rescoring by `rollart rescore` whose rewards the rows have in place of their own; those
     without one are not drawn."""
+    unscored: bool = False
+    """Whether episodes without a reward are drawn too, such as imported conversations, for an
+    algorithm that reads no rewards (`sft`, `distill`, and `dpo` with a `prefer` of its own)."""
     batch_size: Count = 64
     """Episodes of one training step; a pair counts as two. Within `mix`, its weights say it."""
     seed: int = 0
@@ -75,11 +79,15 @@ class Stored(Node):
                     raise SettingsError(f"{key}: {error}") from error
 
     def check_serves(self, algorithm: Algorithm) -> None:
-        """Refuse an algorithm that needs preferences which the source does not state.
+        """Refuse an algorithm that needs preferences or rewards which the source does not state.
 
         Raises:
-            SettingsError: says what to add.
+            SettingsError: says what to change.
         """
+        if algorithm.compares_groups and self.unscored:
+            raise SettingsError(
+                f"{algorithm.name} compares rewards, which {self.name} may lack; leave out unscored"
+            )
         if algorithm.needs_preferences and self.prefer is None:
             raise SettingsError(
                 f"{algorithm.name} learns from preferred and rejected episodes; say which are in "

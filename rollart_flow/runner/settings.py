@@ -139,6 +139,7 @@ def stored_sources(
             grouped=train.algorithm.compares_groups,
             bound=bound,
             rescored=node.rescored,
+            unscored=node.unscored,
         )
         for node, count in zip(train.stored, counts, strict=False)
     )

@@ -11,7 +11,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from rollart_flow import runner
-from rollart_flow.errors import RollartError, RunNotFoundError, SettingsError, StoreError
+from rollart_flow.errors import (
+    PipelineError,
+    RollartError,
+    RunNotFoundError,
+    SettingsError,
+    StoreError,
+)
 from rollart_flow.models.folder import read_config, save_folder
 from rollart_flow.pipeline import LoadedPipeline
 from rollart_flow.pipeline.loading import load_source
@@ -31,7 +37,7 @@ OFFLINE = '''"""Learns from a stored run."""
 import polars as pl
 
 from rollart_flow import Pipeline, Policy, evaluate, stored, train
-from rollart_flow.algorithms import grpo, topr
+from rollart_flow.algorithms import grpo, sft, topr
 from rollart_flow.envs import FrozenLake
 
 policy = Policy.tiny(hidden=32)
@@ -214,6 +220,25 @@ def test_best_and_filter_leave_some_of_a_group(finished_run: Run, store: Path) -
     drawn = manifest(run).join(ranks.collect(), left_on="source_seq", right_on="seq")
     assert set(drawn["rank"]) == {2}
     assert manifest(run).group_by("step").agg(pl.col("source_seq").n_unique())["source_seq"].min()
+
+
+def unscored(rows: Rows) -> Rows:
+    return [{**row, "reward": None, "reward_parts": None, "scored_at": None} for row in rows]
+
+
+def test_rows_without_a_reward_are_drawn_if_asked_for(
+    finished_run: Run, store: Path, tmp_path: Path
+) -> None:
+    theirs = copied(finished_run, tmp_path / "theirs", {"trajectories": unscored})
+    with pytest.raises(SettingsError, match="have no episodes that it lets through"):
+        finished(offline(theirs.uri, algorithm="sft()"), store, "refused")
+    run = finished(offline(theirs.uri, "unscored=True, batch_size=8", "sft()"), store, "unscored")
+    steps = run.steps.collect()
+    assert steps["reward_mean"].is_nan().all()
+    assert steps["loss"].is_finite().all()
+    assert set(run.batch(1)["reward"].to_pylist()) == {None}
+    with pytest.raises(PipelineError, match=r"grpo compares rewards, .* leave out unscored"):
+        offline(theirs.uri, "unscored=True")
 
 
 @pytest.mark.parametrize(

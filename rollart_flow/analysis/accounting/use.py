@@ -27,6 +27,7 @@ ENVIRONMENTS = "environments"
 TRAINING = "training"
 WEIGHTS = "weights"
 PUBLISHING = "publishing"
+READING = "reading"
 OTHER = "other"
 
 
@@ -38,8 +39,8 @@ class StepTime:
     """Seconds of all steps."""
     shares: dict[str, float]
     """Share of it by what it was spent on: generation, environments (the wait for batches, divided
-    as the time of attempts is), training, weights (suspending, updating, resuming), publishing,
-    other."""
+    as the time of attempts is), reading (that wait in a run without attempts, which trains on what
+    others have stored), training, weights (suspending, updating, resuming), publishing, other."""
 
     @property
     def bound(self) -> str:
@@ -67,8 +68,9 @@ def step_time(tables: "Tables") -> StepTime | None:
     acted = generate_s + environment_s
     wait = sums["wait_s"] / whole
     shares = {
-        GENERATION: wait * generate_s / acted if acted else wait,
+        GENERATION: wait * generate_s / acted if acted else 0.0,
         ENVIRONMENTS: wait * environment_s / acted if acted else 0.0,
+        READING: 0.0 if acted else wait,
         TRAINING: sums["train_s"] / whole,
         WEIGHTS: (sums["suspend_s"] + sums["update_s"] + sums["resume_s"]) / whole,
         PUBLISHING: sums["publish_s"] / whole,

@@ -33,7 +33,7 @@ def placed(worker: str, seconds: float, **fields: Any) -> dict[str, Any]:
             "bound_at": at, **fields}  # fmt: skip
 
 
-def written(folder: Path) -> Run:
+def written(folder: Path, *, attempts: bool = True) -> Run:
     """Two attempts of ten seconds that overlap by half, and a break of a thousand; one step.
 
     Each has a reset of one second, and two turns of three seconds of generation and one in the
@@ -50,7 +50,8 @@ def written(folder: Path) -> Run:
         )
         for n, at in enumerate((0.0, 5.0, 1000.0))
     ]  # fmt: skip
-    writer.commit("trajectories", trajectories_table(members))
+    if attempts:
+        writer.commit("trajectories", trajectories_table(members))
     seconds = {"step_s": 10.0, "wait_s": 8.0, "train_s": 1.0, "suspend_s": 0.0, "update_s": 0.5,
                "resume_s": 0.0, "publish_s": 0.0, "pull_s": 0.25, "exposed_pull_s": 0.125,
                "finished_at": BEGAN + timedelta(seconds=12)}  # fmt: skip
@@ -92,9 +93,16 @@ def test_the_wait_for_a_batch_is_divided_as_the_time_of_attempts_is(tmp_path: Pa
     assert time is not None
     assert time.bound == "generation"
     assert time.shares == pytest.approx({
-        "generation": 0.8 * 18 / 27, "environments": 0.8 * 9 / 27, "training": 0.1,
+        "generation": 0.8 * 18 / 27, "environments": 0.8 * 9 / 27, "reading": 0.0, "training": 0.1,
         "weights": 0.05, "publishing": 0.0, "other": 0.05,
     })  # fmt: skip
+
+
+def test_a_run_without_attempts_waits_for_what_it_reads(tmp_path: Path) -> None:
+    time = step_time(written(tmp_path, attempts=False).snapshot())
+    assert time is not None
+    assert (time.bound, time.shares["generation"]) == ("reading", 0.0)
+    assert time.shares["reading"] == pytest.approx(0.8)
 
 
 def test_bytes_and_seconds_between_the_stages(tmp_path: Path) -> None:
