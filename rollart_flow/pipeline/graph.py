@@ -114,6 +114,11 @@ class Graph:
                 raise PipelineError(f"{name}: two nodes have this name; give one another name=")
             if name in owners:
                 raise PipelineError(f"{name}: a node cannot have this name; give another name=")
+        if self.policy.warm_start and not self.taught_domains:
+            raise PipelineError(
+                f"{self.name}: a warm start of the policy teaches the format of a domain, and "
+                "there is none; add evaluate(...), or leave warm_start out"
+            )
         scored = (*self.task_domains, *(self.evaluate.domains if self.evaluate else ()))
         if not self.offline:
             try:

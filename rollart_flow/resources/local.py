@@ -58,20 +58,17 @@ class LoopThread:
         A loop that does not answer is left in its thread, and ends as soon as it does.
         """
         with blocking("end of the event loop"), suppress(RuntimeError):  # it has ended before
-            self._loop.call_soon_threadsafe(self._end)
+            self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(2 * _CLOSE_S)
 
     def _run(self) -> None:
         try:
             self._loop.run_forever()
-        finally:
+        finally:  # calls may come until the loop is closed
+            self._loop.run_until_complete(_cancel_all())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(_cancel_all())
             self._loop.close()
-
-    def _end(self) -> None:
-        """Stop the loop once its tasks have ended. A stop beside this would lose tasks that the
-        loop has not begun yet."""
-        ending = self._loop.create_task(_cancel_all())
-        ending.add_done_callback(lambda _: self._loop.stop())
 
 
 _running: set[asyncio.Future[Any]] = set()
@@ -102,7 +99,6 @@ async def _cancel_all() -> None:
         _, going_on = await asyncio.wait(tasks, timeout=_CLOSE_S)
         if going_on:
             return
-    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 class LocalMethod:

@@ -222,6 +222,13 @@ def test_best_and_filter_leave_some_of_a_group(finished_run: Run, store: Path) -
     assert manifest(run).group_by("step").agg(pl.col("source_seq").n_unique())["source_seq"].min()
 
 
+def test_a_warm_start_without_a_domain_is_refused() -> None:
+    text = OFFLINE.format(source="any", keywords="batch_size=8", algorithm="sft()")
+    text = text.replace("hidden=32", "warm_start=2").replace(", scores)", ")")
+    with pytest.raises(PipelineError, match=r"there is none; add evaluate\(\.\.\.\), or leave"):
+        load_source(text, "offline.py")
+
+
 def unscored(rows: Rows) -> Rows:
     return [{**row, "reward": None, "reward_parts": None, "scored_at": None} for row in rows]
 
