@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from rollart_flow.attempt_rows import KEYS
+from rollart_flow.control.loop.waits import within
 from rollart_flow.errors import FencedError, RollartError, RowsLostError, StoreError
 from rollart_flow.rows import events_table
 from rollart_flow.store import RunWriter
@@ -188,15 +189,15 @@ class Committer:
 
     async def _gather(self) -> None:
         """Wait until enough rows or enough time have accumulated for a commit."""
-        await _within(_EVENTS_S, self._rows)
+        await within(_EVENTS_S, self._rows)
         now = asyncio.get_running_loop().time
         longest_s = _LONGEST * self._interval_s
         oldest = self._queue[0].at if self._queue else now()
         rested = self._ended + min(_REST * self._commit_s, longest_s)
-        await _within(max(oldest + self._interval_s, rested) - now(), self._full)
+        await within(max(oldest + self._interval_s, rested) - now(), self._full)
         if self._full.is_set() and self._nbytes() >= _MANY_BYTES:
             rested = self._ended + min(_BUSY_REST * self._commit_s, longest_s)
-            await _within(rested - now(), self._urgent)
+            await within(rested - now(), self._urgent)
 
     async def _write(self, queue: list[_Queued]) -> None:
         loop = asyncio.get_running_loop()
@@ -289,14 +290,3 @@ def _alike(queue: Sequence[_Queued]) -> Iterator[list[_Queued]]:
         columns |= given
         part.append(item)
     yield part
-
-
-async def _within(seconds: float, event: asyncio.Event) -> None:
-    """Wait for an event, but no longer than a number of seconds, if any."""
-    if seconds <= 0:
-        return
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

@@ -36,6 +36,7 @@ from rollart_flow.schema import to_table
 from rollart_flow.store.images import with_images
 from rollart_flow.trainers.checkpoint.retention import checkpoint_folder, retain_checkpoints
 from rollart_flow.types import Event, EventKind, Retried
+from rollart_flow.weights.rows import weights_table
 from rollart_flow.weights.terms import FolderTerm
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from rollart_flow.trainers.base import StepResult
     from rollart_flow.trainers.checkpoint.publishing import Publication
     from rollart_flow.trainers.worker import TrainWorker
-    from rollart_flow.weights.base import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,18 +284,3 @@ def read_trained(block: pa.Table) -> Trained:
     (said,) = block.to_pylist()
     (row,) = from_ipc(said["steps"]).to_pylist()
     return Trained(row, json.loads(said["rewards"]), said["committed"])
-
-
-def weights_table(manifest: Manifest, published_at: datetime, *, checkpoint: bool) -> pa.Table:
-    """Build the row of `weights` for a published version, not yet committed."""
-    row = {
-        "policy_version": manifest.version,
-        "uri": manifest.uri,
-        "manifest": json.dumps([asdict(tensor) for tensor in manifest.tensors]),
-        "size_bytes": manifest.size_bytes,
-        "checksum": manifest.checksum,
-        "checkpoint": checkpoint,
-        "published_at": published_at,
-        "base_version": None if manifest.adapter is None else manifest.adapter.base,
-    }
-    return to_table("weights", [row])

@@ -17,7 +17,6 @@ import polars as pl
 from rollart_flow.envs.examples import ExampleSettings
 from rollart_flow.errors import RunExistsError, RunFailedError, StoreError
 from rollart_flow.models.version_zero import load_codec, materialize
-from rollart_flow.operators.train import weights_table
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.resources.blocking import driver_waits
 from rollart_flow.rows import events_table
@@ -44,6 +43,7 @@ from rollart_flow.types import Event, EventKind, Limits
 from rollart_flow.weights import stored_weights
 from rollart_flow.weights.atomic import clear_leftovers, remove_folder
 from rollart_flow.weights.folder_store import local_path, made
+from rollart_flow.weights.rows import weights_table
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,4 @@
-"""Named waits, so that no hang goes unnoticed.
+"""Named waits, so that no hang goes unnoticed, and bounded ones.
 
 `waiting` registers a wait with the running loop while the wait lasts; `listing` returns the open
 waits; a `Watchdog` emits one STALL event when no wait of the loop has ended for too long. The
@@ -183,3 +183,14 @@ class Watchdog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+async def within(seconds: float, event: asyncio.Event) -> None:
+    """Wait for an event, but no longer than a number of seconds, if any."""
+    if seconds <= 0:
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -25,8 +25,7 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import BatchError, TrainerError
 from rollart_flow.text import counted
 from rollart_flow.trainers.base import StepResult, Trainer
-from rollart_flow.trainers.batch.passes import packs
-from rollart_flow.trainers.batch.ragged import Array
+from rollart_flow.trainers.batch.passes import check_passes
 from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch, read_scorable
 from rollart_flow.trainers.checkpoint.checkpoint import RNG, Checkpoint
 from rollart_flow.trainers.ranks import Ranks
@@ -36,7 +35,7 @@ from rollart_flow.trainers.step.mismatch import mismatch_columns
 from rollart_flow.trainers.step.offload import HostCopies
 from rollart_flow.trainers.step.reference import Reference
 from rollart_flow.trainers.step.running import PolicyModel, computed_in
-from rollart_flow.trainers.step.scoring import OldPolicy, recompute_old_logprobs
+from rollart_flow.trainers.step.scoring import OldPolicy, recompute_old_logprobs, reference_logprobs
 from rollart_flow.trainers.step.train_state import TrainState, undone_on_error
 from rollart_flow.trainers.step.update import Tally, Updater
 from rollart_flow.weights.base import AdapterEntry
@@ -96,8 +95,7 @@ class CoreTrainer(Trainer):
             raise TrainerError(f"step {step} cannot follow version {self._version}")
         started, self.step_logprobs = time.perf_counter(), None
         rows = read_batch(batch, self.algorithm, packed=self.settings.packed, pictures=self._images)
-        rows.check(self._model.config.vocab_size)
-        self._check_passes(rows)
+        self._check(rows)
         if (episodes := rows.count(np.arange(rows.rows))) < self.settings.minibatches:
             raise TrainerError(
                 f"step {step}: {counted(episodes, 'trajectory')} cannot be cut into "
@@ -154,16 +152,13 @@ class CoreTrainer(Trainer):
 
     def recompute_old_logprobs(self, batch: pa.Table) -> pa.Table:
         rows = read_scorable(batch, packed=self.settings.packed, pictures=self._images)
-        rows.check(self._model.config.vocab_size)
-        self._check_passes(rows)
+        self._check(rows)
         with pinned(self.settings.threads):
             old_policy = self._recompute(rows)
-            reference = self._recompute_reference(rows)
-        found = {
-            "old_logprobs": old_policy.logprobs,
-            "values": old_policy.values,
-            "reference_logprobs": reference,
-        }
+            found = {"old_logprobs": old_policy.logprobs, "values": old_policy.values}
+            if self.algorithm.advantage.needs_reference and (frozen := self._reference.model):
+                model, tokens = self._computed(frozen), self.settings.micro_batch_tokens
+                found["reference_logprobs"] = reference_logprobs(model, rows, tokens, self._ranks)
         given = {name: values for name, values in found.items() if values is not None}
         return pa.table({name: rows.action_lists(values) for name, values in given.items()})
 
@@ -287,23 +282,11 @@ class CoreTrainer(Trainer):
             return self._recompute(batch)
         return None
 
-    def _check_passes(self, batch: TrainingBatch) -> None:
+    def _check(self, batch: TrainingBatch) -> None:
         """Refuse a bad row in every rank, so that no rank waits for one that refused it alone."""
+        batch.check(self._model.config.vocab_size)
         if self._ranks.count > 1:
-            for rows in packs(batch.used_lengths, self.settings.micro_batch_tokens):
-                batch.micro_batch(rows, self._model.config.vocab_size)
-
-    def _recompute_reference(self, batch: TrainingBatch) -> Array | None:
-        """Return the reference's logprobs of all action tokens; None if no estimator reads them."""
-        if (
-            not self.algorithm.advantage.needs_reference
-            or (frozen := self._reference.model) is None
-        ):
-            return None
-        # Each rank has the whole reference; with stages, not all ranks take part in sums.
-        ranks = self._ranks if self._ranks.stages == 1 else Ranks(device=self._ranks.device)
-        model, tokens = self._computed(frozen), self.settings.micro_batch_tokens
-        return recompute_old_logprobs(model, batch, tokens, ranks=ranks).logprobs
+            check_passes(batch, self.settings.micro_batch_tokens, self._model.config.vocab_size)
 
     def _recompute(self, batch: TrainingBatch) -> OldPolicy:
         tokens = self.settings.micro_batch_tokens

@@ -97,6 +97,15 @@ class OldPolicy:
         self.complete = True
 
 
+def reference_logprobs(
+    model: PolicyModel, batch: TrainingBatch, micro_batch_tokens: int, ranks: Ranks
+) -> Array:
+    """Return the logprobs of all action tokens under a reference, which each rank has whole."""
+    # With stages, not all ranks take part in sums.
+    alone = ranks if ranks.stages == 1 else Ranks(device=ranks.device)
+    return recompute_old_logprobs(model, batch, micro_batch_tokens, ranks=alone).logprobs
+
+
 def recompute_old_logprobs(
     model: PolicyModel,
     batch: TrainingBatch,
