@@ -33,6 +33,7 @@ LIMITS_S: Mapping[str, float] = {
     "paper": 420.0,
     "pools": 420.0,
     "predict": 420.0,
+    "preferences": 420.0,
     "schedules": 300.0,
     "simulation": 420.0,
     "streams": 540.0,
