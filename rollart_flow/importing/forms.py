@@ -23,6 +23,11 @@ _ROLES = {"developer": "system", "function": "tool", "human": "user", "gpt": "as
           "chatgpt": "assistant", "bing": "assistant", "bard": "assistant", "model": "assistant",
           "observation": "tool", "function_response": "tool"}  # fmt: skip
 """Roles of others by those of the chat completions API."""
+_MALFORMED = (
+    KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
+    EnvironmentFailedError,
+)  # fmt: skip
+"""Errors that malformed messages and tools raise."""
 _CALLS = ("function_call", "tool_call")
 """Roles of ShareGPT whose text is a call."""
 
@@ -68,7 +73,7 @@ def conversations_of(record: object, folder: Path) -> list[ImportedConversation]
         raise BadRecordError(f"it is {_kind(record)}, not an object")
     try:
         return _conversations(record, folder)
-    except (KeyError, TypeError, ValueError, AttributeError, EnvironmentFailedError) as error:
+    except _MALFORMED as error:
         if isinstance(error, BadRecordError):
             raise
         said = f"{one_line(error)} is missing" if isinstance(error, KeyError) else one_line(error)

@@ -112,6 +112,7 @@ def test_what_is_exported_is_imported_again_with_the_same_tokens(store: Path, fo
         ({"messages": [ASKED, SAID, SAID]}, "messages 2 and 3 are both the assistant's"),
         ({"messages": [{**ASKED, "role": "king"}, SAID]}, "message 1 has the role 'king'"),
         ({"messages": [ASKED, SAID], "reward": "high"}, "reward is 'high', not a finite number"),
+        ({"messages": [ASKED, SAID], "reward": 10**400}, "malformed: int too large"),
         ({"messages": [ASKED, {**SAID, "tool_calls": [3]}]}, "malformed"),
         ({"chosen": "4", "rejected": "5"}, "chosen is a text, but there is no prompt"),
         ({"prompt": "q", "chosen": "4"}, "it has no rejected"),
