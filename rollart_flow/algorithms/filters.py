@@ -18,6 +18,7 @@ import polars as pl
 
 from rollart_flow.calls import parse_call
 from rollart_flow.errors import SettingsError
+from rollart_flow.schema import row_schema
 from rollart_flow.store.sql import condition
 from rollart_flow.types import Outcome
 from rollart_flow.validation import check_count, check_number
@@ -131,11 +132,11 @@ def filter_of(text: str) -> pl.Expr:
     A condition is what stands after WHERE in a query of `trajectories`: "reward > 0.5".
 
     Raises:
-        SettingsError: the arguments of a named filter are wrong.
+        SettingsError: the text is one name, of no filter and no column, or its arguments are wrong.
         QueryError: the text is neither.
     """
     try:
-        named = parse_call("filter", text, "varied or length(256)").name in FILTERS
+        name = parse_call("filter", text, "varied or length(256)").name
     except SettingsError:
-        named = False
-    return named_filter(text) if named else condition(text)
+        return condition(text)
+    return condition(text) if name in row_schema("trajectories").names else named_filter(text)

@@ -396,14 +396,20 @@ def test_everything_of_a_run_lies_in_the_bucket(bucket: str) -> None:
     assert trained(run).height == STEPS * int(TINY["batch_size"])
 
 
-def test_a_fresh_policy_imitates_the_solved_attempts_of_a_stored_run(folder: str) -> None:
-    made = ran("two_domains", folder, **BRIEF, minibatches="1")
+@pytest.fixture(scope="module")
+def two_domains(folder: str) -> Run:
+    return ran("two_domains", folder, **BRIEF, minibatches="1")
+
+
+def test_a_fresh_policy_imitates_the_solved_attempts_of_a_stored_run(
+    folder: str, two_domains: Run
+) -> None:
 
     def solved(rows: Rows) -> Rows:
         """Rewards as if every second attempt had been solved, which a tiny policy never does."""
         return [{**row, "reward": float(place % 2)} for place, row in enumerate(rows)]
 
-    copied(made, Path(folder, "two-domains-1"), {"trajectories": solved})
+    copied(two_domains, Path(folder, "two-domains-1"), {"trajectories": solved})
     tiny = {"steps": "2", "policy.hidden": "32", "stored.batch_size": "4", **BRIEF}
     loaded = load_pipeline(GALLERY / "offline.py", tiny)
     result = runner.run(loaded, store=folder, name="offline", executor="inline")
@@ -418,8 +424,8 @@ def test_another_schedule_is_the_one_that_the_run_records(folder: str) -> None:
     assert '"areal-in-order"' in json.dumps(run.info.settings)
 
 
-def test_a_fork_goes_on_with_another_recipe(folder: str) -> None:
-    parent = ran("two_domains", folder, **BRIEF, minibatches="1")
+def test_a_fork_goes_on_with_another_recipe(folder: str, two_domains: Run) -> None:
+    parent = two_domains
     loaded = load_pipeline(GALLERY / "fork_recipe.py", {**TINY, **BRIEF})
     fork = open_run(
         runner.fork(parent.uri, 1, loaded, store=folder, name="fork", executor="inline").uri
@@ -431,8 +437,13 @@ def test_a_fork_goes_on_with_another_recipe(folder: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_can_be_planned_at_that_size(name: str) -> None:
-    plan = load_pipeline(GALLERY / f"{name}.py", TINY).pipeline.plan()
+    offline = {"stored.batch_size": TINY["batch_size"], "policy.hidden": TINY["policy.hidden"]}
+    sizes = offline if name == "offline" else TINY
+    plan = load_pipeline(GALLERY / f"{name}.py", sizes).pipeline.plan()
     settings = {stage.kind: stage.settings for stage in plan.stages}
+    if name == "offline":
+        assert settings["train"].endswith("16 a batch")
+        return
     assert settings["tasks"].startswith("groups of 4 ")
     assert settings["buffer"].startswith("16 a batch")
 

@@ -222,8 +222,6 @@ def _with_behavior(micro: MicroBatch, scores: Scores) -> MicroBatch:
 
     Only algorithms that do not read behavior logprobs train on such tokens; statistics do.
     """
-    unknown = micro.behavior_logprobs.isnan()
-    if not unknown.any():
-        return micro
-    known = torch.where(unknown, scores.logprobs.detach(), micro.behavior_logprobs)
+    behavior = micro.behavior_logprobs
+    known = torch.where(behavior.isnan(), scores.logprobs.detach(), behavior)
     return replace(micro, behavior_logprobs=known)
