@@ -35,7 +35,7 @@ from rollart_flow.types import Event, EventKind
 
 _log = logging.getLogger(__name__)
 
-_REST = 1.0
+_REST = 0.5
 """Time to gather rows, as a multiple of the last commit's duration."""
 _BUSY_REST = 3.0
 """The same for full commits of many bytes, from the end of the last commit on."""

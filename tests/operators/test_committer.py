@@ -122,13 +122,13 @@ async def test_the_time_of_the_commit_before_counts_towards_the_interval(
     loop = asyncio.get_running_loop()
     time, ahead = loop.time, [0.0]
     monkeypatch.setattr(loop, "time", lambda: time() + ahead[0])
-    group = committer(writer, seconds=3 * hour)
+    group = committer(writer, seconds=4 * hour)
     writer.go_on.clear()
     first = asyncio.create_task(group.commit(one(0), at_once=True))
     await asyncio.to_thread(writer.entered.wait, 60)
     second = asyncio.create_task(group.commit(one(1)))
     await asyncio.sleep(0)
-    ahead[0] = 2 * hour  # the first commit takes two, after which the committer rests for two
+    ahead[0] = 2 * hour  # the first commit takes two, after which the committer rests for one
     writer.go_on.set()
     await first
     ahead[0] = 3.5 * hour
