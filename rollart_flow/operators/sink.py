@@ -1,9 +1,9 @@
 """The end of a trajectory's way through a process: micro-batches of trajectories for the buffer.
 
 The unit of meaning is the trajectory, the unit of transport is the micro-batch: it leaves when it
-is full, when its oldest trajectory has waited long enough and the micro-batch before it is durable,
-or when no other attempt of the process is running. A trajectory that misses a commit thus waits
-here for the next one, and many processes that have a few trajectories each send few messages. If
+is full, when its oldest trajectory has waited long enough, or when no other attempt of the process
+is running. It waits longer while the micro-batch before it is not durable yet, and on until one is
+if two are under way, so that many processes that have a few trajectories each send few messages. If
 the process dies, its attempts run again and their trajectories may be sent twice; the buffer stores
 each trajectory once. The branches of an attempt are in one micro-batch.
 """
@@ -29,6 +29,8 @@ ROWS = 64
 """Number of trajectories of a full micro-batch."""
 WAIT_S = 0.01
 """Longest time that a trajectory waits for others while no micro-batch is under way [s]."""
+BUSY_WAIT_S = 0.03
+"""The same while one micro-batch is under way."""
 
 
 class RowSender:
@@ -67,6 +69,8 @@ class BufferSink:
         self._told: list[asyncio.Future[None]] = []
         """One for each attempt of the next micro-batch; shielding the one above costs more."""
         self._timer: asyncio.TimerHandle | None = None
+        self._is_due = False
+        """Whether the next micro-batch leaves once none is under way."""
         self._sends: set[asyncio.Task[None]] = set()
 
     def put(self, branches: Sequence[Trajectory]) -> asyncio.Future[None]:
@@ -93,6 +97,7 @@ class BufferSink:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._is_due = False
         told, self._told = self._told, []
         durable.add_done_callback(partial(_tell, told))
         trajectories, self._waiting = self._waiting, []
@@ -101,13 +106,19 @@ class BufferSink:
         send.add_done_callback(self._sent)
 
     def _due(self) -> None:
-        self._timer = None
+        self._is_due = True
+        self._timer = asyncio.get_running_loop().call_later(BUSY_WAIT_S - WAIT_S, self._overdue)
         if not self._sends:
+            self.flush()
+
+    def _overdue(self) -> None:
+        self._timer = None
+        if len(self._sends) < 2:
             self.flush()
 
     def _sent(self, send: asyncio.Task[None]) -> None:
         self._sends.remove(send)
-        if self._timer is None:  # what waits, if anything does, is due
+        if self._is_due:
             self.flush()
 
     async def _send(self, trajectories: list[Trajectory], durable: asyncio.Future[None]) -> None:

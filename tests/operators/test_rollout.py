@@ -13,7 +13,7 @@ import pytest
 from rollart_flow.errors import StoreError
 from rollart_flow.operators.reward import RewardSettings
 from rollart_flow.operators.rollout import Driver, RolloutContext, RolloutOperator
-from rollart_flow.operators.sink import ROWS, WAIT_S, BufferSink
+from rollart_flow.operators.sink import BUSY_WAIT_S, ROWS, WAIT_S, BufferSink
 from rollart_flow.operators.sources import write_assignments
 from rollart_flow.rewards.base import environment_reward
 from rollart_flow.rows import from_ipc
@@ -26,9 +26,10 @@ COMMIT_S = 0.05
 
 
 class Buffer:
-    """Notes which trajectories arrive together and when; commits take `COMMIT_S`."""
+    """Notes which trajectories arrive together and when, and takes `commit_s` for a commit."""
 
-    def __init__(self) -> None:
+    def __init__(self, commit_s: float = COMMIT_S) -> None:
+        self.commit_s = commit_s
         self.arrived: list[tuple[float, int]] = []
         self.times: dict[str, float] = {}
         self.error: StoreError | None = None
@@ -39,7 +40,7 @@ class Buffer:
         names = from_ipc(data)["trajectory_id"].to_pylist()
         self.arrived.append((now, len(names)))
         self.times |= dict.fromkeys(names, now)
-        await asyncio.sleep(COMMIT_S)
+        await asyncio.sleep(self.commit_s)
         if self.error is not None:
             raise self.error
 
@@ -133,7 +134,20 @@ def test_trajectories_that_end_together_leave_together() -> None:
     run(test())
     assert [rows for _, rows in buffer.arrived] == [ROWS, 2 * 40 - ROWS + 1, 1]
     times = [time for time, _ in buffer.arrived]
-    assert times == pytest.approx([1.0, 1.0 + COMMIT_S, 9.0]), "what is under way comes first"
+    assert times == pytest.approx([1.0, 1.0 + BUSY_WAIT_S, 9.0])
+
+
+def test_a_micro_batch_waits_longer_while_another_is_under_way_and_on_while_two_are() -> None:
+    buffer = Buffer(commit_s=1.0)
+
+    async def test() -> None:
+        await operator(buffer, Episodes())(block(1.0, 1.02, 1.06, 1.99, HOUR))
+
+    run(test())
+    first = 1.0 + WAIT_S
+    times = [first, 1.02 + BUSY_WAIT_S, first + 1.0, HOUR]
+    assert [time for time, _ in buffer.arrived] == pytest.approx(times)
+    assert [rows for _, rows in buffer.arrived] == [1, 1, 2, 1]
 
 
 def test_a_lone_trajectory_leaves_at_once() -> None:
