@@ -66,7 +66,7 @@ ENGINE = "steps of the engine"
 COMPUTING = {"ray": ("EngineWorker", "TrainWorker"), "inline": ("TrainWorker", "native", ENGINE)}
 """Parts of the names of the processes or threads that compute: engine and trainer."""
 OURS = ("driver", "BufferActor", "CoordinatorActor", "MapWorker")
-"""Parts of the names of the processes that handle trajectories on Ray, without engine and trainer."""
+"""Parts of the names of the processes that handle trajectories on Ray."""
 GOALS = {"ray": (3.0, 0.5), "inline": (0.8, 0.2)}
 """Most CPU of a trajectory of one turn, and of each further turn, by executor [ms]."""
 
