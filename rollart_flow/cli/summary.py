@@ -154,7 +154,7 @@ def summarize(run: "Run") -> Summary:
         bounded=_bounded(buffer),
         outcomes=outcomes,
         seconds={"step": total_s} | {phase[:-2]: float(steps[phase].sum()) for phase in PHASES},
-        trajectories_per_s=attempts / total_s if total_s else None,
+        trajectories_per_s=attempts / total_s if attempts and total_s else None,
         example=None if example.is_empty() else str(example.item()),
         environments=environment_use(tables),
         captured=token_account(tables),

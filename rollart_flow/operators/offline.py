@@ -6,6 +6,7 @@ preceding one is trained. What is left of a run is its progress.
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -130,7 +131,7 @@ class StoredBatches:
     """Function that returns the rows of the batch source of an offline run, as `sources.Batches`.
 
     A batch whose manifest was written before the processes of the run were replaced is the recorded
-    one; any other is drawn.
+    one; any other is drawn, while the step before it trains.
 
     Args:
         coordinator: handle of the coordinator.
@@ -150,7 +151,10 @@ class StoredBatches:
         self._uri = uri
         self._source = source
         self._first_step = first_step
-        self._draw: Callable[[int, tuple[int, int]], pa.Table] | None = None
+        self._draw: Callable[[int], pa.Table] | None = None
+        self._thread: ThreadPoolExecutor
+        self._ahead: tuple[int, Future[pa.Table]]
+        """The step whose rows the thread draws, and these rows."""
 
     def __call__(self, index: int) -> pa.Table | None:
         """Wait for the preceding step and return the batch of step `first_step + index`."""
@@ -167,10 +171,26 @@ class StoredBatches:
 
     def _rows(self, step: int) -> pa.Table:
         if self._draw is None:
-            from rollart_flow.operators.stored_rows import StoredRows
+            self._draw, self._thread = self._drawing(), ThreadPoolExecutor(1, "stored")
+            recorded = self._recorded(step)
+            rows = self._draw(step) if recorded is None else recorded
+        else:
+            drawn, ahead = self._ahead
+            wait([ahead])
+            rows = ahead.result() if drawn == step else self._draw(step)
+        self._ahead = step + 1, self._thread.submit(self._draw, step + 1)
+        return rows
 
-            self._draw = StoredRows(self._uri, self._source).rows
-            run = Run(self._uri)
-            if not run.batches.filter(pl.col("step") == step).head(1).collect().is_empty():
-                return run.batch(step)
-        return self._draw(step, (step - 1, step - 1))
+    def _drawing(self) -> Callable[[int], pa.Table]:
+        """Return a function that draws the rows of a step."""
+        from rollart_flow.operators.stored_rows import StoredRows
+
+        stored = StoredRows(self._uri, self._source)
+        return lambda step: stored.rows(step, (step - 1, step - 1))
+
+    def _recorded(self, step: int) -> pa.Table | None:
+        """Return the rows of a step whose manifest was written, if it was."""
+        run = Run(self._uri)
+        if run.batches.filter(pl.col("step") == step).head(1).collect().is_empty():
+            return None
+        return run.batch(step)
