@@ -110,7 +110,7 @@ BUGS: Mapping[str, Bug] = {
         "reference",
         _count_from_the_version_before,
         ("whole fresh batches",),
-        seeds=range(120, 125),
+        seeds=range(190, 194),
     ),
     "acknowledge-before-commit": Bug(BufferService, "put", _acknowledge_first, ("durability",)),
     "resume-old-weights": Bug(EngineGroup, "update", _resume_with_old_weights, ("atomic weights",)),
@@ -126,7 +126,7 @@ BUGS: Mapping[str, Bug] = {
         "read",
         _forget_what_was_sent,
         ("progress", "credits"),
-        seeds=range(5),
+        seeds=range(15, 22),
     ),
     "incomplete-group": Bug(PendingGroups, "ready", _incomplete_is_ready, ("whole fresh batches",)),
     "update-while-generating": Bug(
