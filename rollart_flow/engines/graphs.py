@@ -7,8 +7,8 @@ A graph has fixed shapes and addresses. Rows and positions are therefore padded 
 two, and each size is captured at its first use. The invariant: the logits of the requested rows
 equal those of `CachedQwen3.decode`, up to rounding.
 
-Source: torch's documentation of `torch.cuda.CUDAGraph` ("Whole-network capture"). Tried: on CPUs,
-where padded steps are computed instead of captured; see `models.device`.
+Source: torch's documentation of `torch.cuda.CUDAGraph` ("Whole-network capture"). Tests on CPUs
+compute the padded steps instead of capturing them.
 """
 
 from collections.abc import Callable
@@ -91,7 +91,8 @@ def cuda_capture() -> Capture:
             compute()  # warm-up that initializes libraries; the capture writes the same values
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
+        # Other threads go on: in one process with the engine, the trainer allocates memory meanwhile.
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             compute()
         return graph.replay
 

