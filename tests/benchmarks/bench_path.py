@@ -70,8 +70,9 @@ OURS = ("driver", "BufferActor", "CoordinatorActor", "MapWorker")
 GOALS = {"ray": (3.0, 0.5), "inline": (0.8, 0.2)}
 """Most CPU of a trajectory of one turn, and of each further turn, by executor [ms]."""
 
-Snapshot = Mapping[tuple[str, int], float]
-"""CPU seconds by name and number of a process, or of a thread."""
+Snapshot = Mapping[int, tuple[str, float]]
+"""Name and CPU seconds of each process, or thread, by its number: Ray renames processes with their
+tasks, so that a name says nothing about what was counted before."""
 
 
 def run() -> Iterator[Record]:
@@ -147,17 +148,18 @@ def _measure(executor: str, turns: int) -> tuple[Mapping[str, float], float]:
         runner.run(loaded, store=folder, executor=executor, on_progress=on_progress)
     count = (LAST - FIRST) * BATCH
     parts: defaultdict[str, float] = defaultdict(float)
-    for key, seconds in seen[LAST].items():
-        parts[key[0]] += 1000 * (seconds - seen[FIRST].get(key, 0.0)) / count
+    for number, (name, seconds) in seen[LAST].items():
+        name, before = seen[FIRST].get(number, (name, 0.0))
+        parts[name] += 1000 * (seconds - before) / count
     return parts, count / (ended[LAST] - ended[FIRST])
 
 
 def _processes() -> Snapshot:
     this = psutil.Process()
-    found: dict[tuple[str, int], float] = {("driver", this.pid): sum(this.cpu_times()[:2])}
+    found = {this.pid: ("driver", sum(this.cpu_times()[:2]))}
     for process in this.children(recursive=True):
-        name = (process.cmdline() or [process.name()])[0]
-        found[name.rsplit("/", 1)[-1], process.pid] = sum(process.cpu_times()[:2])
+        name = (process.cmdline() or [process.name()])[0].rsplit("/", 1)[-1]
+        found[process.pid] = name, sum(process.cpu_times()[:2])
     return found
 
 
@@ -165,11 +167,11 @@ def _threads(engine_s: float) -> Snapshot:
     """CPU by thread; that of the engine, which computes in the loop of the actors, apart."""
     names = {thread.native_id: thread.name for thread in threading.enumerate()}
     found = {
-        (names.get(each.id, "native"), each.id): each.user_time + each.system_time
+        each.id: (names.get(each.id, "native"), each.user_time + each.system_time)
         for each in psutil.Process().threads()
     }
-    loop = next(key for key in found if key[0] == "actors")
-    return found | {loop: found[loop] - engine_s, (ENGINE, 0): engine_s}
+    loop = next(number for number, (name, _) in found.items() if name == "actors")
+    return found | {loop: ("actors", found[loop][1] - engine_s), 0: (ENGINE, engine_s)}
 
 
 if __name__ == "__main__":

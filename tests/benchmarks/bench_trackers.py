@@ -25,7 +25,7 @@ from rollart_flow.telemetry import OnProgress, Progress, ProgressKind
 from tests.benchmarks.records import CannotRunError, Record, record
 
 DEMO = Path(__file__).parents[2] / "pipelines" / "two_domains.py"
-STARTED, FIRST, LAST, ROUNDS = 10, 14, 44, 4
+STARTED, FIRST, LAST, ROUNDS = 10, 14, 44, 3
 """Step at which the trackers are awaited; first and last step of the window; pairs of runs."""
 START_S = 300.0
 """Longest time until all trackers have started [s]."""
@@ -49,7 +49,7 @@ class Cost:
 
 
 def run() -> Iterator[Record]:
-    """Give the ratios and the CPU of the tracking process; takes about ten minutes."""
+    """Give the ratios and the CPU of the tracking process; takes about three minutes."""
     pairs = [(_measure("[]"), _measure(TRACKERS)) for _ in range(ROUNDS)]
     load = f"load {os.getloadavg()[0]:.0f}"
     step_s = statistics.median(without.step for without, _ in pairs)

@@ -26,7 +26,7 @@ from tests.benchmarks import pushing
 from tests.benchmarks.pulling import Swap, readers, weights_of
 from tests.benchmarks.records import Record, record
 
-_ROUNDS = 3
+_ROUNDS = 2
 _READERS = 2
 _GIB = 1 << 30
 _RUN = "bench"

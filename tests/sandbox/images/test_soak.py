@@ -1,4 +1,4 @@
-"""Resets with injected failures, as `bench_images` plays 100,000 of them."""
+"""Resets with injected failures, as `bench_images` plays many of them."""
 
 import os
 
