@@ -91,7 +91,7 @@ def cuda_capture() -> Capture:
             compute()  # warm-up that initializes libraries; the capture writes the same values
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        # Other threads go on: in one process with the engine, the trainer allocates memory meanwhile.
+        # Other threads go on: a trainer in the same process allocates memory meanwhile.
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             compute()
         return graph.replay
