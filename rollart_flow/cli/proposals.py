@@ -32,7 +32,7 @@ _HEADINGS = (
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a plan on hardware is asked for."""
+    """Hardware, prices and limits of a plan, as the command line has them."""
 
     file: str
     hardware: str
@@ -46,7 +46,7 @@ class PlanRequest:
 
 
 def propose(pipeline: "Graph", request: PlanRequest, *, as_json: bool) -> None:
-    """PlanSearch and show proposals for a pipeline.
+    """Search and show proposals for a pipeline.
 
     Raises:
         SettingsError: the hardware, a price or the run is of no use; one line says why.
@@ -99,7 +99,7 @@ def _as_object(
         "hardware": request.hardware,
         "proposals": [_proposal(pipeline, each) for each in found.proposals],
         "command": _command(pipeline, request.file, found.proposals[0]),
-        "assumptions": _assumptions(request, demand),
+        "assumptions": _assumptions(found.proposals[0], demand),
         "simulations": found.simulated,
         "cut": found.cut,
     }
@@ -139,9 +139,10 @@ def _render(request: PlanRequest, name: str, found: "Proposals") -> RenderableTy
 
 
 def _notes(request: PlanRequest, demand: "Demand", found: "Proposals") -> RenderableType:
-    """What the figures rest on, and what would make better ones."""
+    """Return the assumptions of the figures, and how to get better figures."""
     parts: list[RenderableType] = [Text("")]
-    parts += [Text(f"assumed: {said}", style="dim") for said in _assumptions(request, demand)]
+    assumed = _assumptions(found.proposals[0], demand)
+    parts += [Text(f"assumed: {said}", style="dim") for said in assumed]
     if request.unpriced:
         names = ", ".join(request.unpriced)
         parts.append(
@@ -157,10 +158,12 @@ def _notes(request: PlanRequest, demand: "Demand", found: "Proposals") -> Render
     return Group(*parts)
 
 
-def _assumptions(request: PlanRequest, demand: "Demand") -> list[str]:
-    """What the figures rest on that neither pipeline nor run says."""
+def _assumptions(chosen: "Proposal", demand: "Demand") -> list[str]:
+    """Return the assumptions that neither pipeline nor run states."""
+    from rollart_flow.simulation.planning.devices import CPU
+
     size = f"{demand.model.parameters / 1e9:.3g} billion parameters, from the policy's sizes"
-    if request.hardware.startswith("CPU"):
+    if chosen.allocation.trainer == CPU:
         return ["each engine as fast as in the run, however many there are"]
     return [*demand.assumptions, size, _ASSUMED]
 

@@ -69,6 +69,15 @@ def trainer_capabilities(backend: str) -> TrainerCapabilities:
     return TRAINERS.load(backend).capabilities
 
 
+def many_ranks_trainer() -> str:
+    """Return the name of a trainer that supports several ranks and needs no further package."""
+    return next(
+        name
+        for name, variant in TRAINERS.variants()
+        if variant.capabilities.many_ranks and variant.check is None
+    )
+
+
 def with_capability(capability: str) -> str:
     """Return the names of the trainers with a capability, for error messages."""
     return " or ".join(

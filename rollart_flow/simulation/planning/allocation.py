@@ -17,10 +17,7 @@ from rollart_flow.resources.classes import KINDS, Kind
 from rollart_flow.simulation.planning.demand import Demand
 from rollart_flow.simulation.planning.devices import CPU, DEVICES
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
-from rollart_flow.trainers.registry import trainer_capabilities
-
-SHARDED = "fsdp2"
-"""The trainer that a plan with several ranks takes if the pipeline's has only one."""
+from rollart_flow.trainers.registry import many_ranks_trainer, trainer_capabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +117,7 @@ class Allocation:
         found[f"{rollout.name}.engine_units"] = str(self.units)
         found[f"{train.name}.ranks"] = str(self.ranks)
         if self.ranks > 1 and not trainer_capabilities(train.backend).many_ranks:
-            found[f"{train.name}.backend"] = SHARDED
+            found[f"{train.name}.backend"] = many_ranks_trainer()
         if self.prefill or rollout.prefill_workers:
             found[f"{rollout.name}.prefill_workers"] = str(self.prefill)
         if self.prefill:
