@@ -42,7 +42,6 @@
     │   ├── BatchError (ValueError)             a batch whose values cannot be trained on
     │   └── RanksLostError                      a rank is alone: another one died or hangs
     ├── DeadlockError (RuntimeError)            every task waits and no event can wake one
-    ├── InvariantError (AssertionError)         a simulated run violated an invariant
     └── RunFailedError (RuntimeError)           a run that cannot continue; the message says why
         └── ClusterLostError                    what executes the run is gone with its processes
 
@@ -230,10 +229,6 @@ class RanksLostError(TrainerError):
 
 class DeadlockError(RollartError, RuntimeError):
     """Every task waits and no event can wake one. The message lists what each waits for."""
-
-
-class InvariantError(RollartError, AssertionError):
-    """A simulated run violated an invariant. The message names it, its violation and the time."""
 
 
 class RunFailedError(RollartError, RuntimeError):

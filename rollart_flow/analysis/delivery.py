@@ -75,26 +75,26 @@ class TokenAccount:
         return "; ".join([first, ", ".join(why)] if why else [first])
 
 
-def _tokens_of_rows(exchanges: pl.LazyFrame, trajectories: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the sampled tokens of captured attempts that rows have, by attempt and reason.
+def _tokens_of_rows(exchanges: pl.LazyFrame, trajectories: pl.LazyFrame) -> dict[str, int]:
+    """Return the sampled tokens of captured attempts that rows have, by reason.
 
-    Columns: episode_id, reason (`delivered` or why they are not), tokens.
+    The reason is `delivered`, or why the tokens are not; the most frequent one is the first.
     """
     captured = exchanges.select("episode_id").unique()
     rows = trajectories.join(captured, on="episode_id", how="semi")
     length = pl.col("token_versions").list.len()
     counted = rows.unique("trajectory_id", keep="any").select(
-        "episode_id",
         acting=pl.col("action_mask").list.sum().cast(pl.Int64),
         sampled=(length - pl.col("token_versions").list.count_matches(-1)).cast(pl.Int64),
         fate=_fate(),
         withheld=pl.col("reason").fill_null("withheld"),
     )
-    acting = counted.select("episode_id", reason="fate", tokens="acting")
+    acting = counted.select(reason="fate", tokens="acting")
     masked = pl.col("sampled") - pl.col("acting")
-    withheld = counted.select("episode_id", reason="withheld", tokens=masked)
+    withheld = counted.select(reason="withheld", tokens=masked)
     both = pl.concat([acting, withheld]).filter(pl.col("tokens") != 0)
-    return both.group_by("episode_id", "reason").agg(pl.col("tokens").sum())
+    summed = both.group_by("reason").agg(pl.col("tokens").sum())
+    return dict(summed.sort("tokens", "reason", descending=[True, False]).collect().iter_rows())
 
 
 def _fate() -> pl.Expr:
@@ -110,40 +110,6 @@ def _fate() -> pl.Expr:
     )
 
 
-def token_accounts(tables: "Tables") -> pl.DataFrame:
-    """Return one row for each captured attempt, in the order of its first call.
-
-    Columns: episode_id, calls, sampled, delivered, missing, reasons (list of reason and tokens).
-    """
-    return _accounts(tables.exchanges, tables.trajectories)
-
-
-def _accounts(exchanges: pl.LazyFrame, trajectories: pl.LazyFrame) -> pl.DataFrame:
-    length = (pl.col("answer_end") - pl.col("answer_start")).fill_null(0).cast(pl.Int64)
-    calls = exchanges.unique(["episode_id", "number"], keep="any")
-    asked = calls.group_by("episode_id").agg(
-        pl.len().alias("calls"), length.sum().alias("sampled"), pl.col("arrived_at").min()
-    )
-    found = _tokens_of_rows(exchanges, trajectories)
-    is_delivered = pl.col("reason") == _DELIVERED
-    of_rows = (
-        found.sort("tokens", "reason", descending=[True, False])
-        .group_by("episode_id")
-        .agg(
-            pl.col("tokens").filter(is_delivered).sum().alias("delivered"),
-            pl.struct("reason", "tokens").filter(~is_delivered).alias("reasons"),
-            pl.col("tokens").sum().alias("in_rows"),
-        )
-    )
-    joined = asked.join(of_rows, on="episode_id", how="left").with_columns(
-        pl.col("delivered", "in_rows").fill_null(0), pl.col("reasons").fill_null([])
-    )
-    missing = pl.col("sampled") - pl.col("in_rows")
-    columns = ("episode_id", "calls", "sampled", "delivered")
-    ordered = joined.sort("arrived_at", "episode_id")
-    return ordered.select(*columns, missing.alias("missing"), "reasons").collect()
-
-
 def token_account(tables: "Tables", episode_id: str | None = None) -> TokenAccount | None:
     """Return the account of all captured attempts, or of one of them; None if there is none."""
     exchanges = tables.exchanges
@@ -151,15 +117,11 @@ def token_account(tables: "Tables", episode_id: str | None = None) -> TokenAccou
         exchanges = exchanges.filter(pl.col("episode_id") == episode_id)
     if exchanges.head(1).collect().is_empty():
         return None
-    accounts = _accounts(exchanges, tables.trajectories)
-    reasons: dict[str, int] = {}
-    for each in accounts["reasons"].explode(empty_as_null=False).to_list():
-        reasons[each["reason"]] = reasons.get(each["reason"], 0) + each["tokens"]
-    most = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    return TokenAccount(
-        attempts=len(accounts),
-        calls=int(accounts["calls"].sum()),
-        sampled=int(accounts["sampled"].sum()),
-        delivered=int(accounts["delivered"].sum()),
-        reasons=dict(most),
-    )
+    length = (pl.col("answer_end") - pl.col("answer_start")).fill_null(0).cast(pl.Int64)
+    calls = exchanges.unique(["episode_id", "number"], keep="any")
+    asked = calls.select(
+        attempts=pl.col("episode_id").n_unique(), calls=pl.len(), sampled=length.sum()
+    ).collect()
+    found = _tokens_of_rows(exchanges, tables.trajectories)
+    delivered = found.pop(_DELIVERED, 0)
+    return TokenAccount(**asked.row(0, named=True), delivered=delivered, reasons=found)

@@ -6,7 +6,6 @@ endpoint. A method without a declaration runs on all workers. Ray restarts a wor
 if it dies again, it is lost.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
@@ -159,11 +158,6 @@ class Cluster(TypedCluster[W]):
         """Call a method on every worker and return all results in worker order."""
         calls = [getattr(w.actor, method).remote(*args, **kwargs) for w in self.workers]
         return list(wait(calls, f"{', '.join(w.name for w in self.workers)}: {method}"))
-
-    async def execute_all_async(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Do the same as `execute_all` from an event loop."""
-        calls = [getattr(w.actor, method).remote(*args, **kwargs) for w in self.workers]
-        return list(await asyncio.gather(*calls))
 
     def __getattr__(self, name: str) -> BoundMethod:
         methods: dict[str, BoundMethod] = self.__dict__.get("_methods", {})

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from rollart_flow.analysis.delivery import token_account, token_accounts
+from rollart_flow.analysis.delivery import TokenAccount, token_account
 from rollart_flow.store import Run
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Split, Trajectory
 from tests.captured import captured, captured_run
@@ -37,6 +37,13 @@ def attempts(seeds: range) -> list[tuple[Trajectory, ...]]:
     return [
         captured(f"t{seed}", seed, random.randint(1, 12), **random.choice(FATES)) for seed in seeds
     ]
+
+
+def account_of(run: Run, episode_id: str) -> TokenAccount:
+    """The account of one attempt."""
+    account = token_account(run, episode_id)
+    assert account is not None
+    return account
 
 
 def counted(made: list[tuple[Trajectory, ...]]) -> Counter[str]:
@@ -75,23 +82,21 @@ def test_every_sampled_token_is_delivered_or_has_a_reason(first: int, tmp_path: 
 
 def test_each_attempt_has_an_account(tmp_path: Path) -> None:
     made = attempts(range(300, 320))
-    found = token_accounts(captured_run(tmp_path, made)).to_dicts()
-    assert {each["episode_id"] for each in found} == {rows[0].episode_id for rows in made}
-    by_name = {each["episode_id"]: each for each in found}
+    run = captured_run(tmp_path, made)
     for rows in made:
-        wanted, each = counted([rows]), by_name[rows[0].episode_id]
-        assert each["sampled"] == wanted.total()
-        assert each["delivered"] == wanted.pop("delivered", 0)
-        assert {one["reason"]: one["tokens"] for one in each["reasons"]} == wanted
-        assert each["missing"] == 0
+        wanted, each = counted([rows]), account_of(run, rows[0].episode_id)
+        assert each.sampled == wanted.total()
+        assert each.delivered == wanted.pop("delivered", 0)
+        assert each.reasons == wanted
+        assert (each.attempts, each.missing) == (1, 0)
 
 
 def test_the_column_of_an_attempt_is_what_the_query_finds(tmp_path: Path) -> None:
-    run = captured_run(tmp_path, attempts(range(400, 480)))
-    found = token_accounts(run).select("episode_id", found=pl.col("delivered") / pl.col("sampled"))
-    rows = run.trajectories.join(found.lazy(), on="episode_id").collect()
+    run = captured_run(tmp_path, attempts(range(400, 440)))
+    rows = run.trajectories.collect()
     first = rows.filter(pl.col("branch") == 0)
-    assert first["delivered_fraction"].to_list() == first["found"].to_list()
+    found = [account_of(run, episode_id).fraction for episode_id in first["episode_id"]]
+    assert first["delivered_fraction"].to_list() == found
     assert {0.0, 1.0} < {*first["delivered_fraction"].to_list()}
     assert rows.filter(pl.col("branch") > 0)["delivered_fraction"].null_count() > 0
     assert rows.filter(pl.col("branch") > 0)["delivered_fraction"].drop_nulls().is_empty()
@@ -151,7 +156,6 @@ def test_the_account_in_one_line(tmp_path: Path) -> None:
 def test_a_run_without_captured_agents_has_no_account(tmp_path: Path) -> None:
     run = small_run(tmp_path)
     assert token_account(run) is None
-    assert token_accounts(run).is_empty()
 
 
 def test_the_query_of_the_documents_counts_alike(tmp_path: Path) -> None:
@@ -174,11 +178,11 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_two_hundred_sessions_deliver_their_tokens_or_say_why(sessions: Run) -> None:
-    accounts = token_accounts(sessions)
-    assert len(accounts) == 200
-    assert accounts["missing"].to_list() == [0] * 200
     account = token_account(sessions)
     assert account is not None
+    assert (account.attempts, account.missing) == (200, 0)
+    some = [account_of(sessions, f"s{seed}").missing for seed in range(0, 200, 20)]
+    assert some == [0] * 10
     assert account.delivered + sum(account.reasons.values()) == account.sampled
     assert {"unanswered", "untrained_call", "failed", "evaluation"} <= {*account.reasons}
     rows = sessions.sql(QUERY)

@@ -26,6 +26,7 @@ from tests.dst.rollout import Rollout
 from tests.dst.tasks import Tasks
 from tests.dst.training import Trainer
 from tests.dst.world import World
+from tests.pending import pending_ids
 
 _SOURCES = 2
 _HEALTH = HealthLimits(answer_s=8.0, start_s=20.0)
@@ -138,7 +139,7 @@ class Cluster:
         await self._trained.wait()
         await self._rollout.all_acknowledged()
         buffer = await self._buffer.reached()
-        self._world.monitor.finished(self._rollout.admitted, buffer.service.index.pending_ids)
+        self._world.monitor.finished(self._rollout.admitted, pending_ids(buffer.service.index))
 
     # Starting processes, for the first time and again.
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from rollart_flow.errors import InvariantError
+from rollart_flow.errors import RollartError
 from rollart_flow.types import Batch, Chunk, Event, EventKind, GenerationRequest, Sample, Trajectory
 from tests.dst.agent_checks import captured_fault, captured_incomplete
 from tests.dst.dialogue_checks import misspoken
@@ -26,6 +26,10 @@ _LOGPROB = 2.0**-20
 _PATIENCE_S = 1.5
 _LATE_PATIENCE_S = 10.0
 """Time until a cancellation has arrived, if messages are on time, and if some are late."""
+
+
+class InvariantError(RollartError, AssertionError):
+    """A simulated run violated an invariant. The message names it, its violation and the time."""
 
 
 class SampledTokens:

@@ -19,6 +19,7 @@ from tests.dst.log import Log
 from tests.dst.monitor import Monitor
 from tests.dst.plans import Plan
 from tests.dst.tables import Commit, Tables, Writer, by_episode, sample_of
+from tests.pending import pending_ids
 
 _AGAIN_S = 0.05
 
@@ -196,7 +197,7 @@ class BufferProcess:
         """Commit the manifest of a batch, which another buffer may have formed."""
         self.service.adopt(batch)
         await self.service.commit({"batches": (batch,)})
-        self._monitor.formed(batch, self.service.index.pending_ids)
+        self._monitor.formed(batch, pending_ids(self.service.index))
 
     async def record_step(self, step: int) -> None:
         """Commit the row of a trained step, once."""

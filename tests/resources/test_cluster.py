@@ -79,7 +79,7 @@ def test_one_call_reaches_every_worker_in_order() -> None:
     cluster = counters("a", "b", start=1)
     assert cluster.add(2, times=3) == ["a=7", "b=7"]
     assert cluster.execute_all("add", 1) == ["a=8", "b=8"]
-    assert asyncio.run(cluster.execute_all_async("add", 1)) == ["a=9", "b=9"]
+    assert asyncio.run(cluster.add.aio(1)) == ["a=9", "b=9"]
     assert cluster.add.__doc__ == "Add a number some times."
     cluster.shutdown()
 

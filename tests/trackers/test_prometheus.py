@@ -13,8 +13,8 @@ from rollart_flow.metrics.figures import flat
 from rollart_flow.metrics.reading import Cursor, RecordReader
 from rollart_flow.store import Run
 from rollart_flow.trackers.cursors import tracked_run
-from rollart_flow.trackers.dashboard import grafana_dashboard
 from rollart_flow.trackers.prometheus import PrometheusSink, PrometheusTracker, prometheus_name
+from tests.trackers.dashboard import grafana_dashboard
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
 

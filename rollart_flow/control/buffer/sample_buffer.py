@@ -75,16 +75,6 @@ class SampleBuffer:
         """Number of pending trajectories."""
         return len(self._pending)
 
-    @property
-    def complete_groups(self) -> int:
-        """Number of groups that have all members."""
-        return self._pending.complete
-
-    @property
-    def pending_ids(self) -> frozenset[str]:
-        """Ids of pending trajectories."""
-        return frozenset(key for group in self._pending.groups for key in group.samples)
-
     def knows(self, trajectory_id: str) -> bool:
         """Whether this trajectory arrived before, so that its row must not be written again."""
         return self._pending.knows(trajectory_id)

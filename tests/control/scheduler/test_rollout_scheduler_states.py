@@ -19,6 +19,7 @@ from rollart_flow.types import Assignment, Batch, EventKind, Outcome, Reason
 from tests.builders import sample
 from tests.dst.environments import endless_tasks
 from tests.dst.log import EventLog
+from tests.pending import complete_groups
 
 T = TypeVar("T")
 
@@ -153,7 +154,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for change in answer[1]:
             self.scheduler.apply(change)
 
-    @precondition(lambda self: self.buffer.complete_groups)
+    @precondition(lambda self: complete_groups(self.buffer) > 0)
     @rule()
     def drop_one(self) -> None:
         trained = {t for b in self.batches for t in b.trajectory_ids}
