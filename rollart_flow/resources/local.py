@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -55,11 +55,14 @@ class LoopThread:
     def close(self) -> None:
         """Cancel all tasks of the loop, then end the loop and the thread.
 
-        A loop that does not answer is left in its thread, and ends as soon as it does.
+        A loop that does not answer is left in its thread, and ends as soon as it does, or with the
+        process.
         """
         with blocking("end of the event loop"), suppress(RuntimeError):  # it has ended before
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(2 * _CLOSE_S)
+        if self._thread.is_alive():
+            _abandon(asyncio.all_tasks(self._loop))
 
     def _run(self) -> None:
         try:
@@ -88,17 +91,27 @@ def _drop(future: asyncio.Future[Any]) -> None:
 
 
 async def _cancel_all() -> None:
-    """Cancel all tasks of the loop, and those that they start while they end.
+    """Cancel all tasks of the loop, and those that they start while they end, each once.
 
-    A task that goes on for `_CLOSE_S` is abandoned.
+    The tasks that go on are abandoned when none has ended for `_CLOSE_S`: where thousands end, or
+    one writes what it holds, all of them together take longer.
     """
     this = asyncio.current_task()
+    cancelled: set[asyncio.Task[Any]] = set()
     while tasks := asyncio.all_tasks() - {this}:
-        for task in tasks:
+        for task in tasks - cancelled:
             task.cancel()
-        _, going_on = await asyncio.wait(tasks, timeout=_CLOSE_S)
-        if going_on:
+        cancelled = tasks
+        ended, _ = await asyncio.wait(tasks, timeout=_CLOSE_S)
+        if not ended:
+            _abandon(tasks)
             return
+
+
+def _abandon(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Let tasks of users' code that hangs go: their loop ends, and asyncio shall not report it."""
+    for task in tasks:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 class LocalMethod:

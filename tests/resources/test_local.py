@@ -1,6 +1,7 @@
 """Actors of this process: one thread for each object, the same handles as actors of Ray."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -143,3 +144,57 @@ def test_a_loop_that_is_busy_while_it_is_closed_ends_its_tasks_later(
     assert waiting.cancelled()
     assert late.cancelled()
     thread.close()
+
+
+def test_tasks_that_end_one_after_the_other_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_CLOSE_S", 0.2)
+    thread, ended = LoopThread(), list[int]()
+
+    async def end_after(before: asyncio.Future[None] | None, number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if before is not None:
+                await asyncio.wait([before])
+            await asyncio.sleep(0.1)
+            ended.append(number)
+
+    async def begin() -> None:
+        before: asyncio.Future[None] | None = None
+        for number in range(6):
+            before = asyncio.ensure_future(end_after(before, number))
+            begun.append(before)
+        await asyncio.sleep(0)
+
+    begun: list[asyncio.Future[None]] = []
+    local.wait(thread.start(begin()), "begin")
+    thread.close()
+    thread._thread.join()
+    assert ended == [*range(6)]
+
+
+def test_a_task_that_does_not_end_is_abandoned_and_asyncio_does_not_complain(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(local, "_CLOSE_S", 0.05)
+    thread, cancelled = LoopThread(), threading.Event()
+
+    async def hang() -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+
+    async def begin() -> None:
+        running.append(asyncio.ensure_future(hang()))
+        await asyncio.sleep(0)
+
+    running: list[asyncio.Future[None]] = []
+    local.wait(thread.start(begin()), "begin")
+    thread.close()
+    thread._thread.join()
+    assert cancelled.is_set()
+    assert not running.pop().done()
+    gc.collect()
+    assert not caplog.records
