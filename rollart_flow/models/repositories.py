@@ -34,6 +34,32 @@ def standing_in(folder: Path) -> Iterator[None]:
         _STAND_IN.reset(token)
 
 
+_RECORDED: ContextVar[tuple[str | None, str]] = ContextVar("recorded", default=(None, ""))
+
+
+@contextmanager
+def at_recorded_commit(path: str | None, revision: str) -> Iterator[None]:
+    """Let a revision of a repository be the commit that it was when a run was made with it.
+
+    Args:
+        path: folder of the run's model; if it is none of the cache, nothing changes.
+        revision: the revision that the run was made with.
+    """
+    token = _RECORDED.set((path, revision))
+    try:
+        yield
+    finally:
+        _RECORDED.reset(token)
+
+
+def _recorded_commit(repository: str, revision: str) -> str:
+    """Return the commit that a run recorded for this repository and revision, or the revision."""
+    path, recorded = _RECORDED.get()
+    place = Path(path or "").parts[-3:]
+    named = ("models--" + repository.replace("/", "--"), "snapshots")
+    return place[2] if place[:2] == named and revision == recorded else revision
+
+
 def holds_model(path: str | Path) -> bool:
     """Return whether a path is the local folder of a model."""
     return (Path(path).expanduser() / "config.json").is_file()
@@ -44,7 +70,8 @@ def model_folder(path: str | Path, revision: str) -> Path:
 
     Args:
         path: a folder, or the id of a repository of the Hugging Face Hub such as "org/name".
-        revision: branch, tag or commit of the repository.
+        revision: branch, tag or commit of the repository; a run that is resumed has the commit
+            that it recorded (`at_recorded_commit`).
 
     Raises:
         SettingsError: there is no such model, or it is not in the cache and cannot be downloaded.
@@ -52,6 +79,7 @@ def model_folder(path: str | Path, revision: str) -> Path:
     folder = Path(path).expanduser()
     if holds_model(folder):
         return folder.resolve()
+    revision = _recorded_commit(str(path), revision)
     if (stand_in := _STAND_IN.get()) is not None:
         cached = _cached(str(path), revision) if _REPOSITORY.fullmatch(str(path)) else None
         return cached or stand_in

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.models.repositories import at_recorded_commit
 from rollart_flow.pipeline import LoadedPipeline, Pipeline
 from rollart_flow.pipeline.layers import SettingsLayer
 from rollart_flow.pipeline.loading import load_source
@@ -48,6 +49,8 @@ def check_as_recorded(pipeline: Pipeline, info: RunInfo) -> None:
 def load_recorded(uri: str, info: RunInfo, steps: int | None = None) -> LoadedPipeline:
     """Load the pipeline file that is stored with a run, with the run's settings.
 
+    A repository of the Hub is that of the commit that the run began with, wherever its branch is.
+
     Args:
         uri: address of the run.
         info: information of the run.
@@ -60,7 +63,9 @@ def load_recorded(uri: str, info: RunInfo, steps: int | None = None) -> LoadedPi
     recorded = {key: str(value) for key, value in info.overrides.items()}
     changes = {} if steps is None else {"train.steps": str(steps)}
     layers = [SettingsLayer("", recorded)] if recorded else []
-    return load_source(read_pipeline(uri), local_file(pipeline_uri(uri)), changes, layers)
+    policy = info.settings.get("policy", {})
+    with at_recorded_commit(policy.get("path"), policy.get("revision", "")):
+        return load_source(read_pipeline(uri), local_file(pipeline_uri(uri)), changes, layers)
 
 
 def with_steps(run: Run, loaded: LoadedPipeline) -> RunInfo:

@@ -10,6 +10,8 @@ from rollart_flow.models.policy import Policy
 from rollart_flow.models.version_zero import materialize
 from rollart_flow.pipeline import load_source
 from rollart_flow.pipeline.loading import pipeline_in
+from rollart_flow.runner.recorded import check_as_recorded, load_recorded
+from rollart_flow.store import RunInfo
 
 COMMIT = "0" * 40
 PIPELINE = """
@@ -32,15 +34,37 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hub"
 
 
-def test_a_cached_repository_is_its_snapshot(cache: Path) -> None:
+def cached(cache: Path, commit: str) -> Path:
+    """Put a commit of the repository into the cache, as the newest one of its branch."""
     place = cache / "models--org--tiny"
-    snapshot = place / "snapshots" / COMMIT
-    snapshot.mkdir(parents=True)
-    (place / "refs").mkdir()
-    (place / "refs" / "main").write_text(COMMIT)
-    (snapshot / "config.json").write_text("{}")
-    (snapshot / "model.safetensors").write_bytes(b"")
+    snapshot = place / "snapshots" / commit
+    (place / "refs").mkdir(parents=True, exist_ok=True)
+    (place / "refs" / "main").write_text(commit)
+    materialize(Policy.tiny(hidden=16, heads=2), snapshot)
+    return snapshot
+
+
+def test_a_cached_repository_is_its_snapshot(cache: Path) -> None:
+    snapshot = cached(cache, COMMIT)
     assert Policy.from_pretrained("org/tiny").located().path == str(snapshot)
+
+
+def test_a_run_is_resumed_with_the_commit_that_it_recorded(cache: Path, tmp_path: Path) -> None:
+    first = cached(cache, COMMIT)
+    text = PIPELINE.format(shows="")
+    made = load_source(text, "file.py").pipeline
+    info = RunInfo("tiny", "tiny", made.seed, made.settings(), term=1)
+    newer = cached(cache, "1" * 40)
+    assert load_source(text, "file.py").pipeline.policy.path == str(newer)
+    run = tmp_path / "tiny"
+    run.mkdir()
+    (run / "pipeline.py").write_text(text)
+    again = load_recorded(str(run), info).pipeline
+    assert again.policy.path == str(first)
+    check_as_recorded(again, info)
+    (run / "pipeline.py").write_text(text.replace('org/tiny"', 'org/tiny", revision="v2"'))
+    with pytest.raises(SettingsError, match="revision v2"):
+        load_recorded(str(run), info)
 
 
 def test_what_to_download_is_said(cache: Path) -> None:
