@@ -81,6 +81,20 @@ def warm_start(
     context = config.max_position_embeddings
     played = settings or ExampleSettings()
     players = [ExamplePlayer(domain, codec, seed, context, played) for domain in domains]
+    losses = _imitated(trainer, players, steps, episodes)
+    taught = {name: t.to(stored[name].dtype) for name, t in trainer.weights().items()}
+    try:
+        clear_leftovers(Path(folder))
+        put_file(Path(folder) / _WEIGHTS, lambda path: save_tensors(taught, path))
+    except (OSError, SafetensorError) as error:
+        raise TrainerError(f"warm start of {str(folder)!r} was not written: {error}") from error
+    return losses
+
+
+def _imitated(
+    trainer: EmbeddedTrainer, players: Sequence[ExamplePlayer], steps: int, episodes: int
+) -> list[float]:
+    """Train on new episodes in each step, which are played during the step before."""
     losses = []
     with example_batches(players) as batches:
         batches.begin(episodes)
@@ -89,10 +103,4 @@ def warm_start(
             if step < steps:
                 batches.begin(episodes)
             losses.append(trainer.train_step(step, batch).loss)
-    taught = {name: t.to(stored[name].dtype) for name, t in trainer.weights().items()}
-    try:
-        clear_leftovers(Path(folder))
-        put_file(Path(folder) / _WEIGHTS, lambda path: save_tensors(taught, path))
-    except (OSError, SafetensorError) as error:
-        raise TrainerError(f"warm start of {str(folder)!r} was not written: {error}") from error
     return losses

@@ -71,27 +71,9 @@ class MooncakeServers(WeightServers):
         self._transfer = transfer
         master, metrics, client = _free_ports(host)
         self.address = f"{host}:{master}"
-        folder = package_folder()
         self._programs = (
-            (
-                str(folder / "mooncake_master"),
-                f"--rpc_address={host}",
-                f"--rpc_port={master}",
-                "--metrics_host=127.0.0.1",
-                f"--metrics_port={metrics}",
-                f"--default_kv_lease_ttl={int(lease_s * 1000)}",
-                "--enable_metric_reporting=false",
-            ),
-            (
-                str(folder / "mooncake_client"),
-                f"--host={host}",
-                f"--port={client}",
-                f"--master_server_address={self.address}",
-                "--metadata_server=P2PHANDSHAKE",
-                f"--protocol={transfer.protocol}",
-                f"--device_names={','.join(transfer.rdma_devices)}",
-                f"--global_segment_size={segment}",
-            ),
+            _master(host, master, metrics, lease_s),
+            _client(host, client, self.address, transfer, segment),
         )
         self.pids = ()  # of the master and the client
         self.starts = 0
@@ -173,6 +155,35 @@ def _start(program: tuple[str, ...]) -> "subprocess.Popen[bytes]":
         stderr=subprocess.PIPE,
         start_new_session=True,
         env={**os.environ, "MC_LOG_LEVEL": "INFO"},  # the ready message has this level
+    )
+
+
+def _master(host: str, port: int, metrics: int, lease_s: float) -> tuple[str, ...]:
+    """Return the command of the server of names."""
+    return (
+        str(package_folder() / "mooncake_master"),
+        f"--rpc_address={host}",
+        f"--rpc_port={port}",
+        "--metrics_host=127.0.0.1",
+        f"--metrics_port={metrics}",
+        f"--default_kv_lease_ttl={int(lease_s * 1000)}",
+        "--enable_metric_reporting=false",
+    )
+
+
+def _client(
+    host: str, port: int, master: str, transfer: TransferSettings, segment: int
+) -> tuple[str, ...]:
+    """Return the command of the server that holds the memory."""
+    return (
+        str(package_folder() / "mooncake_client"),
+        f"--host={host}",
+        f"--port={port}",
+        f"--master_server_address={master}",
+        "--metadata_server=P2PHANDSHAKE",
+        f"--protocol={transfer.protocol}",
+        f"--device_names={','.join(transfer.rdma_devices)}",
+        f"--global_segment_size={segment}",
     )
 
 
