@@ -1,20 +1,19 @@
 """Official clients on every wire: streams that wait, and errors in the form that each one knows."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anthropic
 import httpx
-import openai
 import pytest
-from google import genai
-from google.genai import errors, types
 
 from rollart_flow.gateway.core.calls import CallRefusedError, ModelAnswer, ModelCall, Refusal
 from rollart_flow.gateway.server import streaming
 from rollart_flow.gateway.server.gateway_server import GatewayServer
+from tests.gateway.sdks import anthropic, errors, genai, openai, types
 from tests.gateway.server.scripted import Script, ScriptedSession, after, at_once
 
 OVERFLOW = CallRefusedError(Refusal.OVERFLOW, "the prompt is too long", tokens=9000, limit=8000)

@@ -1,17 +1,20 @@
 """Anthropic's own client takes every form of the wire messages."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 
-import anthropic
 import pytest
 
 from rollart_flow.gateway.core.calls import ModelAnswer, ModelCall, Refusal
 from rollart_flow.types import Message, Role, Tool
+from tests.gateway.sdks import anthropic
+from tests.gateway.wires.rig import STREAMED
+from tests.gateway.wires.rig import anthropic_client as client
 from tests.gateway.wires.scripted import (
     ANSWER_ID,
     CALLS,
-    KEY,
     PICTURE,
     SIGNATURE,
     TEXT,
@@ -26,12 +29,6 @@ TOOLS: list[Any] = [
     {"name": "read", "description": "Reads.", "input_schema": {"type": "object"}},
     {"name": "list", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}},
 ]
-
-
-def client(gateway: ScriptedGateway, key: str = KEY) -> anthropic.Anthropic:
-    return anthropic.Anthropic(
-        base_url="http://gateway", api_key=key, http_client=gateway.client(), max_retries=0
-    )
 
 
 def parsed(**body: Any) -> ModelCall:
@@ -69,11 +66,7 @@ def test_an_answer_with_thinking_and_parallel_calls() -> None:
     assert gateway.calls[0].dropped == ("tools.cache_control",)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [answer(), answer("", "hmm"), answer(""), answer("", calls=True), answer("t", "h", calls=True)],
-    ids=["text", "thinking", "nothing", "calls", "all"],
-)
+@pytest.mark.parametrize("given", STREAMED)
 @pytest.mark.parametrize("beats", [0, 2])
 def test_a_stream_adds_up_to_the_answer(given: ModelAnswer, beats: int) -> None:
     gateway = ScriptedGateway(given, given, beats=beats)
@@ -229,21 +222,24 @@ def test_what_would_change_the_distribution_is_refused(name: str, value: object)
 @pytest.mark.parametrize(
     ("kind", "error", "status", "word"),
     [
-        (Refusal.KEY, anthropic.AuthenticationError, 401, "authentication_error"),
-        (Refusal.SEALED, anthropic.ConflictError, 409, "invalid_request_error"),
-        (Refusal.INVALID, anthropic.BadRequestError, 400, "invalid_request_error"),
-        (Refusal.UNSUPPORTED, anthropic.BadRequestError, 400, "invalid_request_error"),
-        (Refusal.TOO_LARGE, anthropic.RequestTooLargeError, 413, "request_too_large"),
-        (Refusal.OVERFLOW, anthropic.BadRequestError, 400, "invalid_request_error"),
-        (Refusal.BUSY, anthropic.RateLimitError, 429, "rate_limit_error"),
-        (Refusal.ENGINE, anthropic.InternalServerError, 503, "api_error"),
+        (Refusal.KEY, "AuthenticationError", 401, "authentication_error"),
+        (Refusal.SEALED, "ConflictError", 409, "invalid_request_error"),
+        (Refusal.INVALID, "BadRequestError", 400, "invalid_request_error"),
+        (Refusal.UNSUPPORTED, "BadRequestError", 400, "invalid_request_error"),
+        (Refusal.TOO_LARGE, "RequestTooLargeError", 413, "request_too_large"),
+        (Refusal.OVERFLOW, "BadRequestError", 400, "invalid_request_error"),
+        (Refusal.BUSY, "RateLimitError", 429, "rate_limit_error"),
+        (Refusal.ENGINE, "InternalServerError", 503, "api_error"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_refusal_raises_the_error_of_the_sdk(
-    kind: Refusal, error: type[anthropic.APIStatusError], status: int, word: str, stream: bool
+    kind: Refusal, error: str, status: int, word: str, stream: bool
 ) -> None:
-    with client(ScriptedGateway(refusal(kind))) as sdk, pytest.raises(error) as caught:
+    with (
+        client(ScriptedGateway(refusal(kind))) as sdk,
+        pytest.raises(getattr(anthropic, error)) as caught,
+    ):
         sdk.messages.create(model="m", max_tokens=64, messages=HELLO, stream=stream)
     assert caught.value.status_code == status
     assert json.loads(caught.value.response.text)["error"]["type"] == word

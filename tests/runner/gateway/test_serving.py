@@ -1,5 +1,7 @@
 """A policy served by hand: official clients talk to it, and a run holds what was sampled."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import socket
@@ -9,9 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import httpx
-import openai
 import polars as pl
 import pytest
 
@@ -25,6 +25,7 @@ from rollart_flow.runner.gateway.serving import serving
 from rollart_flow.runner.gateway.settings import LARGEST_CONTEXT, TINY_CONTEXT, found_policy
 from rollart_flow.store import Run, RunStatus, open_run
 from rollart_flow.store.layout import run_names
+from tests.gateway.sdks import anthropic, openai
 
 Test = Callable[[GatewayAddresses], Awaitable[None]]
 HELLO: Any = [{"role": "user", "content": "Hello."}]
