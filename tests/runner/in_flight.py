@@ -1,7 +1,10 @@
 """Whether what was in flight went on while processes of a run died and came back."""
 
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
+
+import polars as pl
 
 from rollart_flow.store import Run, RunStatus
 from rollart_flow.types import EventKind
@@ -47,12 +50,27 @@ def check_nothing_lost(run: Run, gates: Path, steps: int, died: list[str]) -> No
     assert run.info.status is RunStatus.FINISHED
     assert events(run, EventKind.CRASH)["subject"].to_list() == died
     rows = run.trajectories.collect()
+    assert set(rows.filter(split="train")["outcome"]) <= {"completed", "truncated", "cancelled"}
+    check_made_once(rows, gates)
+
+
+def check_made_once(rows: pl.DataFrame, gates: Path, until: datetime | None = None) -> None:
+    """Each attempt of a group was made once and has a row.
+
+    Args:
+        rows: trajectories of a run of a `logged` pipeline.
+        gates: folder of the log.
+        until: only groups are looked at whose attempts had all ended by then.
+    """
     training = rows.filter(split="train")
-    assert set(training["outcome"]) <= {"completed", "truncated", "cancelled"}
+    if until is not None:
+        training = training.filter(pl.col("finished_at").max().over("group_id") < until)
+    assert training.height
     for group_id, attempts in training.group_by("group_id").agg("attempt").iter_rows():
         assert sorted(attempts) == list(range(len(attempts))), group_id
     resets = Counter(int(seed) for seed in (gates / RESETS).read_text().split())
     again = set(rows.filter(split="evaluation")["env_seed"])
     made = Counter(training["env_seed"].to_list())
-    twice = {seed for seed, count in resets.items() if count > made[seed]}
+    seen = set(resets) if until is None else set(made)
+    twice = {seed for seed in seen if resets[seed] > made[seed]}
     assert twice <= again, "an attempt ran twice"

@@ -1,4 +1,7 @@
-"""SIGKILL and SIGSTOP of workers while a pipeline runs: it goes on, nothing lost or taken twice."""
+"""SIGKILL and SIGSTOP of engines while a pipeline runs: it goes on, nothing lost or taken twice.
+
+Every process of a run is killed once in `test_restarts`.
+"""
 
 import os
 import signal
@@ -10,62 +13,12 @@ import polars as pl
 import pytest
 import ray
 
-from rollart_flow.runner.executors import ray as ray_executor
 from rollart_flow.runner.processes import RunProcesses
-from rollart_flow.store import RunStatus
 from rollart_flow.types import Chunk, EventKind, GenerationRequest, Reason
 from tests.runner.local import events, pid_of, run_with
-from tests.runner.world import check_sound, open_gate, source, was_taken
+from tests.runner.world import check_sound, source
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
-
-STEPS = 12
-
-
-def test_any_process_of_the_streams_and_any_engine_may_be_killed(
-    tmp_path: Path, plants: list[RunProcesses], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The buffer is killed once more than it may come back alone: then all start again.
-
-    The train operator and the sources of the streams are killed in `test_restarts`.
-    """
-    monkeypatch.setattr(ray_executor, "SINGLE_RESTARTS", 1)
-
-    def after_step(step: int) -> None:
-        processes = plants[-1]
-        if step == 1:
-            (trainer,) = processes.trainers.workers
-            above = os.getpriority(os.PRIO_PROCESS, pid_of(trainer)) - os.nice(0)
-            assert above > 0, "a trainer on shared CPUs lets the streams go first"
-            open_gate(tmp_path, "step")  # the rollout process, in the midst of its attempts
-        elif step == 3:
-            open_gate(tmp_path, "reward")
-        elif step == 5:
-            os.kill(pid_of(processes.engines.workers[0]), signal.SIGKILL)
-        elif step == 9:
-            assert processes.evaluators is not None
-            os.kill(pid_of(processes.evaluators.workers[0]), signal.SIGKILL)
-        elif step in (10, 11):
-            os.kill(pid_of(processes.buffer), signal.SIGKILL)
-
-    text = source(tmp_path, steps=STEPS, every=3)
-    run = run_with(text, tmp_path, after_step)
-    for gate in ("step", "reward"):
-        assert was_taken(tmp_path, gate), gate
-    check_sound(run, STEPS)
-    assert sorted(set(run.evaluations.collect()["policy_version"])) == [0, 3, 6, 9, 12]
-    pulled = run.steps.filter(pl.col("step").is_between(2, 4)).collect()
-    assert (pulled["pull_s"] > 0).all(), "each swaps to the version of the step before"
-    assert len(plants) == 2, "all processes were started again once"
-    (engine,) = plants[0].engines.workers
-    returned = events(run, EventKind.RETRY).filter(subject=engine.name)
-    assert returned["reason"].to_list() == [Reason.WORKER_LOST]
-    assert returned["policy_version"][0] >= 4, "it came back under the version of that moment"
-    assert set(run.trajectories.collect()["outcome"]) <= {"completed", "truncated", "cancelled"}
-    assert run.info.status is RunStatus.FINISHED
-    crashes = events(run, EventKind.CRASH)
-    assert crashes["subject"].to_list().count("buffer") == 2
-    assert set(crashes["reason"]) == {Reason.WORKER_LOST}
 
 
 @pytest.mark.whole

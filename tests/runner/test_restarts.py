@@ -1,25 +1,31 @@
-"""SIGKILL of one process of a run: it comes back alone, and what is in flight goes on."""
+"""SIGKILL of the processes of a run: each comes back alone, and what is in flight goes on."""
 
 import os
 import signal
 import time
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from rollart_flow.replay import replay_step
 from rollart_flow.runner import session
+from rollart_flow.runner.executors import ray as ray_executor
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.runner.trainer_restart import restart_trainer
-from rollart_flow.store import Run
+from rollart_flow.store import Run, RunStatus
+from rollart_flow.types import EventKind, Reason
 from tests.chaos.faults.processes import of_clusters
-from tests.runner.in_flight import check_nothing_lost, logged
-from tests.runner.local import pid_of, run_with
-from tests.runner.world import PIPELINE, open_gate, source, was_taken
+from tests.runner.in_flight import check_made_once, check_nothing_lost, logged
+from tests.runner.local import events, pid_of, run_with
+from tests.runner.world import PIPELINE, check_sound, open_gate, source, was_taken
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
+
+STEPS = 21
 
 STRIKES = '''
 import time
@@ -81,35 +87,74 @@ TITLES = {
 """Titles that Ray gives to the processes of the streams, by name."""
 
 
-def test_each_process_dies_alone(tmp_path: Path, plants: list[RunProcesses]) -> None:
+ALONE = {
+    2: "buffer",
+    3: "task source",
+    5: "batch source",
+    6: "coordinator",
+    7: "evaluate operator",
+    8: "trainer",
+    9: "task source",
+    10: "batch source",
+    11: "version source",
+}
+"""Processes that are killed after these steps; the train operator is after step 4."""
+
+
+def test_any_process_may_be_killed(
+    tmp_path: Path, plants: list[RunProcesses], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The buffer, the train operator, the coordinator, the trainer, and the processes of the
-    streams, in one run."""
+    streams die alone, so that no attempt is made twice; then those that hold attempts die, and at
+    last the buffer once more than it may come back alone, so that all start again.
+    """
+    monkeypatch.setattr(ray_executor, "SINGLE_RESTARTS", 1)
     killed: dict[str, float] = {}
-    plan = {
-        2: "buffer",
-        3: "task source",
-        5: "batch source",
-        6: "coordinator",
-        7: "evaluate operator",
-        8: "trainer",
-        9: "task source",
-        10: "batch source",
-        11: "version source",
-    }
+    alone: list[datetime] = []
 
     def after_step(step: int) -> None:
-        if step == 4:
+        processes = plants[-1]
+        if step == 1:
+            above = os.getpriority(os.PRIO_PROCESS, victim("trainer", processes, tmp_path))
+            assert above > os.nice(0), "a trainer on shared CPUs lets the streams go first"
+        elif step == 4:
             open_gate(tmp_path, "advantages")  # the train operator
-        elif step in plan:
-            pid = victim(plan[step], plants[-1], tmp_path)
-            killed[f"{plan[step]} {step}"] = kill(pid)
+        elif step in ALONE:
+            killed[f"{ALONE[step]} {step}"] = kill(victim(ALONE[step], processes, tmp_path))
+        elif step == 13:
+            assert len(plants) == 1, "the other processes were not started again"
+            alone.append(datetime.now(UTC))
+            open_gate(tmp_path, "step")  # the rollout process, in the midst of its attempts
+        elif step == 14:
+            assert processes.evaluators is not None
+            kill(pid_of(processes.evaluators.workers[0]))
+        elif step == 15:
+            open_gate(tmp_path, "reward")
+        elif step == 16:
+            kill(pid_of(processes.engines.workers[0]))
+        elif step == 19:
+            kill(pid_of(processes.buffer))
 
-    run = run_with(struck(tmp_path, steps=14, every=7), tmp_path, after_step)
-    assert was_taken(tmp_path, "advantages")
-    assert len(plants) == 1, "the other processes were not started again"
-    check_nothing_lost(run, tmp_path, 14, ["buffer", "coordinator", "trainer-cpu-0"])
+    run = run_with(struck(tmp_path, steps=STEPS, every=7), tmp_path, after_step)
+    for gate in ("advantages", "step", "reward"):
+        assert was_taken(tmp_path, gate), gate
+    assert len(plants) == 2, "all processes were started again once"
+    check_sound(run, STEPS)
+    assert run.info.status is RunStatus.FINISHED
+    check_made_once(run.trajectories.collect(), tmp_path, until=alone[0])
+    assert set(run.trajectories.collect()["outcome"]) <= {"completed", "truncated", "cancelled"}
+    assert sorted(set(run.evaluations.collect()["policy_version"])) == [0, 7, 14, 21]
     assert replay_step(run.uri, 9).equal, "the step that was under way"
-    assert sorted(set(run.evaluations.collect()["policy_version"])) == [0, 7, 14]
+    crashes = events(run, EventKind.CRASH)
+    assert crashes["subject"].to_list()[:3] == ["buffer", "coordinator", "trainer-cpu-0"]
+    assert crashes["subject"].to_list().count("buffer") == 2
+    assert set(crashes["reason"]) == {Reason.WORKER_LOST}
+    pulled = run.steps.filter(pl.col("step").is_between(3, 5)).collect()
+    assert (pulled["pull_s"] > 0).all(), "each swaps to the version of the step before"
+    (engine,) = plants[0].engines.workers
+    returned = events(run, EventKind.RETRY).filter(subject=engine.name)
+    assert returned["reason"].to_list() == [Reason.WORKER_LOST]
+    assert returned["policy_version"][0] >= 15, "it came back under the version of that moment"
     seconds = until_next_commit(run, killed.values())
     print("seconds to the next commit:", dict(zip(killed, seconds, strict=True)))
 

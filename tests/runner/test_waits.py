@@ -1,4 +1,7 @@
-"""Whatever hangs is named while the run goes on, and Ctrl-C or SIGTERM end it as interrupted."""
+"""Whatever hangs is named while the run goes on, and Ctrl-C or SIGTERM end it as interrupted.
+
+A run that was interrupted on Ray goes on in one process; `test_sandboxes` has the other way.
+"""
 
 import json
 import os
@@ -8,10 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rollart_flow import runner
 from rollart_flow.store import RunStatus, open_run, read_info
 from rollart_flow.store.waits import ProcessState, ProcessWaits, is_stopped, read_waits
 from tests.cli.shell import rollart
 from tests.runner.shell import Shell
+from tests.runner.world import check_sound
 
 MINUTE_S = 60.0
 
@@ -134,7 +139,9 @@ PROCESSES = {
 """Every process of the run above."""
 
 
-def test_stopped_processes_are_named_among_all_and_the_run_ends(tmp_path: Path) -> None:
+def test_stopped_processes_are_named_and_the_run_ends_and_goes_on_in_one_process(
+    tmp_path: Path,
+) -> None:
     with started(tmp_path, "ray") as shell:
         shell.wait_for("step 1/")
         run = str(tmp_path / "mine")
@@ -150,3 +157,7 @@ def test_stopped_processes_are_named_among_all_and_the_run_ends(tmp_path: Path) 
         assert states["driver"] == ProcessState.RUNNING
         os.kill(shell.pid, signal.SIGTERM)
         ends_interrupted(shell, tmp_path)
+    trained = open_run(run).steps.collect().height
+    resumed = runner.resume(run, steps=trained + 1, executor="inline")
+    assert resumed.status is RunStatus.FINISHED
+    check_sound(open_run(run), trained + 1)

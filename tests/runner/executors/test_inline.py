@@ -1,4 +1,4 @@
-"""Runs in this process: the same tables and guarantees, breakpoints, and resumption by either."""
+"""Runs in this process: the same tables and guarantees as on Ray, breakpoints, interruption."""
 
 import gc
 import json
@@ -20,7 +20,6 @@ from rollart_flow.runner.executors.inline import InlineExecutor
 from rollart_flow.store import Run, RunStatus, open_run
 from rollart_flow.types import Outcome, Reason
 from tests.cli.shell import COMMAND
-from tests.runner.local import calling
 from tests.runner.shell import Shell
 from tests.runner.world import check_sound, source
 
@@ -200,24 +199,6 @@ def judge(trajectory):
     assert "('environment', 42)" in done.stdout
     assert "('reward', 42)" in done.stdout
     assert "finished, 3 steps" in done.stdout
-
-
-@pytest.mark.usefixtures("shared_ray")
-def test_a_run_that_one_executor_began_is_resumed_by_the_other(tmp_path: Path) -> None:
-    def interrupt(step: int) -> None:
-        raise KeyboardInterrupt
-
-    file = tmp_path / "coins.py"
-    file.write_text(source(tmp_path, steps=24, every=24))
-    with Shell("run", str(file), "--name", "a", "--executor", "inline", store=tmp_path) as shell:
-        shell.wait_for("step 1/")
-        shell.kill()
-    with pytest.raises(KeyboardInterrupt):
-        runner.resume(str(tmp_path / "a"), executor="ray", on_progress=calling(interrupt))
-    assert open_run(tmp_path / "a").info.status is RunStatus.INTERRUPTED
-    result = runner.resume(open_run(tmp_path / "a").uri, executor="inline")
-    assert result.status is RunStatus.FINISHED
-    check_sound(open_run(tmp_path / "a"), 24)
 
 
 def test_an_interrupted_run_says_how_to_resume_it(tmp_path: Path) -> None:
