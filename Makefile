@@ -26,7 +26,8 @@ $(STAMP): pyproject.toml constraints.txt overrides.txt
 demo: $(STAMP)
 	$(BIN)/rollart run pipelines/two_domains.py
 
-# Three processes, each of which takes one file of tests after the other; many tests wait for others.
+# Three processes, each of which takes one group of files after the other (tests/spread.py); many
+# tests wait for others.
 test: $(STAMP)
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 

@@ -8,11 +8,13 @@ from fcntl import LOCK_EX, flock
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.store import Run, open_run
 from rollart_flow.ui.demo.run import write_demo_run
 from tests.local_ray import SHARED_RAY
+from tests.spread import ByGroup, longest_first, scheduler
 
 pytest_plugins = ["rollart_flow.simulation.pytest_plugin"]
 
@@ -53,16 +55,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the modules whose tests share a Ray first: any other Ray ends the shared one.
+    """Put what takes longest first, so that all processes end at about the same time.
 
-    They are also the longest, so that two processes end at about the same time.
+    The modules whose tests share a Ray are the very first: any other Ray ends the shared one.
     """
-    sharing = {
-        item.nodeid.split("::")[0]
-        for item in items
-        if isinstance(item, pytest.Function) and "shared_ray" in item.fixturenames
-    }
-    items.sort(key=lambda item: item.nodeid.split("::")[0] not in sharing)
+    longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup | None:
+    """Give the files of a group to one process."""
+    return scheduler(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,96 @@
+"""How the files of tests are spread over the processes of pytest-xdist.
+
+Files of a group go to one process, which does once what all of them need. What takes longest goes
+first, so that no process is left with it at the end.
+"""
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "the Ray that tests share": (
+        "tests/runner/test_restarts.py",
+        "tests/runner/test_kills.py",
+        "tests/runner/test_sandboxes.py",
+        "tests/runner/test_bad_input.py",
+        "tests/runner/test_sent.py",
+        "tests/runner/test_sliding.py",
+        "tests/runner/test_pictures.py",
+        "tests/runner/executors/test_private_ray.py",
+        "tests/runner/executors/test_ray_cluster.py",
+        "tests/trainers/checkpoint/test_publishing.py",
+        "tests/resources/test_handles.py",
+    ),
+    "imports of Megatron": (
+        "tests/trainers/backends/megatron/",
+        "tests/trainers/test_layout.py",
+    ),
+    "imports of the providers' SDKs": (
+        "tests/gateway/wires/test_chat.py",
+        "tests/gateway/wires/test_google.py",
+        "tests/gateway/wires/test_messages.py",
+        "tests/gateway/wires/test_responses.py",
+        "tests/gateway/server/test_clients.py",
+        "tests/gateway/server/test_compaction.py",
+        "tests/runner/gateway/test_serving.py",
+        "tests/cli/test_gateway.py",
+    ),
+}
+"""Files, and folders of files, by what they need."""
+
+LONGEST = (
+    "the Ray that tests share",
+    "tests/runner/test_waits.py",
+    "tests/pipelines/test_gallery.py",
+    "tests/runner/test_adapter_versions.py",
+    "tests/runner/test_stored.py",
+    "tests/serverless/transports/test_serve.py",
+    "tests/sandbox/test_bubblewrap.py",
+    "tests/engines/vllm/test_engine.py",
+    "tests/docs/test_blocks.py",
+    "imports of the providers' SDKs",
+    "tests/dst/test_fuzzer.py",
+    "tests/chaos/test_quick.py",
+    "tests/trackers/test_libraries.py",
+    "tests/runner/executors/test_inline.py",
+    "imports of Megatron",
+    "tests/resources/test_manager.py",
+    "tests/store/test_properties.py",
+    "tests/test_plugins.py",
+    "tests/test_wheel.py",
+    "tests/operators/test_buffer.py",
+    "tests/resources/test_cluster.py",
+    "tests/test_hostile_values.py",
+    "tests/s3/test_pictures.py",
+    "tests/trainers/test_ranks.py",
+    "tests/cli/test_init.py",
+    "tests/cli/test_simulate.py",
+    "tests/control/test_end_to_end.py",
+    "tests/test_gpu_benchmarks.py",
+)
+"""Groups and files that take longest, the longest one first; others follow by name."""
+
+
+def group_of(nodeid: str) -> str:
+    """The group of a test: that of its file, or the file itself."""
+    file = nodeid.split("::", 1)[0]
+    return next((name for name, files in GROUPS.items() if file.startswith(files)), file)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Order tests by their groups; those of a file stay together, in their order."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(group_of(item.nodeid), len(ranks)))
+
+
+class ByGroup(LoadFileScheduling):  # type: ignore[misc]
+    """Gives a process one group after the other."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def scheduler(config: pytest.Config, log: Producer) -> ByGroup | None:
+    """The scheduler of `--dist loadfile`."""
+    return ByGroup(config, log) if config.getvalue("dist") == "loadfile" else None
