@@ -9,9 +9,9 @@ A commit costs several milliseconds of CPU and some syncs, however few rows it h
 trickle of rows from taking a core away from generation and training, the committer gathers rows
 before each commit that is not full: until the oldest of them has waited for `interval_s`, and for a
 time proportional to the duration of the last commit since its end.
-Full commits follow one another at once, unless their rows are many bytes: then they rest as well,
-so that a run that ends thousands of long trajectories a second has few, large commits, whose files
-nobody has to merge. Events do not trigger commits of their own at once.
+Full commits follow one another at once, unless their rows are many bytes: then they rest as well
+while more rows come, so that a run that ends thousands of long trajectories a second has few, large
+commits, whose files nobody has to merge. Events do not trigger commits of their own at once.
 """
 
 import asyncio
@@ -39,6 +39,9 @@ _REST = 0.5
 """Time to gather rows, as a multiple of the last commit's duration."""
 _BUSY_REST = 3.0
 """The same for full commits of many bytes, from the end of the last commit on."""
+_PAUSE = 0.25
+"""Time without new rows that ends a full commit's rest, as a multiple of the last commit's
+duration: all producers may be waiting for it."""
 _MANY_BYTES, _ENOUGH_BYTES = 1 << 20, 32 << 20
 """Sizes of rows in memory from which a full commit rests, and from which it does not any more: its
 file is then larger than those that maintenance merges."""
@@ -197,7 +200,10 @@ class Committer:
         await within(max(oldest + self._interval_s, rested) - now(), self._full)
         if self._full.is_set() and self._nbytes() >= _MANY_BYTES:
             rested = self._ended + min(_BUSY_REST * self._commit_s, longest_s)
-            await within(rested - now(), self._urgent)
+            known = 0
+            while known < len(self._queue) and not self._urgent.is_set() and now() < rested:
+                known = len(self._queue)
+                await within(min(rested - now(), _PAUSE * self._commit_s), self._urgent)
 
     async def _write(self, queue: list[_Queued]) -> None:
         loop = asyncio.get_running_loop()

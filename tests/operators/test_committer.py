@@ -108,6 +108,33 @@ async def test_full_commits_of_long_trajectories_rest_in_proportion_to_the_last_
     await group.close()
 
 
+async def test_a_full_commit_does_not_rest_once_no_more_rows_come(
+    writer: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    time, ahead = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: time() + ahead[0])
+    group = committer(writer, rows=1)
+    writer.go_on.clear()
+    slow = asyncio.create_task(group.commit(one(0)))
+    await asyncio.to_thread(writer.entered.wait, 60)
+    ahead[0] = NEVER_S  # the first commit takes an hour, after which a full one rests for three
+    writer.go_on.set()
+    await slow
+    full = asyncio.create_task(group.commit(long_ones(1)))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    more = asyncio.create_task(group.commit(long_ones(2)))
+    for _ in range(2):
+        ahead[0] += 0.3 * NEVER_S
+        for _ in range(100):
+            await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await asyncio.gather(full, more)
+    assert writer.sizes == [1, 2]
+    await group.close()
+
+
 async def test_rows_wait_no_longer_than_the_interval(writer: Watched) -> None:
     group = committer(writer, seconds=0.01)
     await group.commit(one(0))
