@@ -72,9 +72,11 @@ fuzz: $(STAMP)
 chaos: $(STAMP)
 	$(if $(ROWS),ROLLART_CHAOS_ROWS=$(ROWS)) $(BIN)/python -m tests.chaos $(if $(ONLY),--only $(ONLY))
 
-# The papers' figures beside the published numbers: SEED=1, ONLY="Figure 10a".
+# The papers' figures beside the published numbers: SEED=1, SEEDS=5, ONLY="Figure 10a",
+# PARAMETERS=fitted; FIT=1 fits those to absolute numbers, and prints fitted and predicted apart.
 paper: $(STAMP)
-	$(BIN)/python -m tests.benchmarks.paper $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
+	$(BIN)/python -m tests.benchmarks.paper $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(FIT),--fit) $(if $(PARAMETERS),--parameters $(PARAMETERS)) $(if $(ONLY),--only "$(ONLY)")
 
 notebook: $(STAMP)
 	$(BIN)/marimo edit notebooks/explore_run.py

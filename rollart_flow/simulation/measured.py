@@ -14,6 +14,7 @@ from random import Random
 
 from rollart_flow.control.ids import group_cursor
 from rollart_flow.errors import SettingsError
+from rollart_flow.simulation.hardware import EngineCosts
 from rollart_flow.simulation.workloads import Script
 from rollart_flow.types import Task
 
@@ -48,6 +49,7 @@ class MeasuredEngine:
     devices: int = 1
     kv_tokens: int = 1 << 40
     """Practically unlimited: runs do not record it, so that nothing is ever preempted."""
+    sequences: int = EngineCosts().sequences
 
     def request_s(self, tokens: int) -> float:
         return self.fixed_s + tokens * self.prompt_token_s

@@ -16,6 +16,7 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.hardware import (
     MOONCAKE,
     Device,
+    EngineCosts,
     EngineModel,
     Roofline,
     SimulatedModel,
@@ -104,6 +105,8 @@ class Scenario:
     hw_affinity: Mapping[str, str] | Literal["auto"] = field(default_factory=dict, hash=False)
     """Hardware class by domain, "default" for the others; empty: any class. "auto": a profiler in
     each rollout worker finds the classes."""
+    costs: Mapping[str, EngineCosts] = field(default_factory=dict, hash=False)
+    """Costs of the engine by hardware class; the defaults for the others."""
     redundancy: int = 0
     extra_groups: int = 0
     environments: int | None = None
@@ -180,8 +183,13 @@ class Scenario:
                     f"scenario {self.name}: {pool.devices} {pool.device.name} cannot be divided "
                     f"into workers of {degree}"
                 )
-            found.append((Roofline(self.model, pool.device, degree), pool.devices // degree))
+            found.append((self.roofline(pool.device, degree), pool.devices // degree))
         return tuple(found)
+
+    def roofline(self, device: Device, degree: int) -> Roofline:
+        """The times of one inference worker on `degree` devices."""
+        costs = self.costs.get(device.name, EngineCosts())
+        return Roofline(self.model, device, degree, costs)
 
     def training_s(self, lengths: list[int]) -> float:
         """Time of a training step over trajectories of these lengths, alone on the machine [s]."""

@@ -87,7 +87,7 @@ def test_a_pass_takes_no_less_for_more_sequences_or_longer_ones(
     roofline: Roofline, batch: int, extra: int, kv_tokens: int, more: int
 ) -> None:
     seconds = roofline.decode_s(batch, kv_tokens)
-    assert roofline.decode_s(batch + extra, kv_tokens) >= seconds > roofline.pass_s
+    assert roofline.decode_s(batch + extra, kv_tokens) >= seconds > roofline.costs.pass_s
     assert roofline.decode_s(batch, kv_tokens + more) > seconds
 
 

@@ -15,7 +15,6 @@ from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.loop.waits import Signal
 from rollart_flow.control.plane import ControlPlane, EngineWorkers
 from rollart_flow.control.protocols import EngineCommands, Inference, PullStats
-from rollart_flow.simulation.hardware import Roofline
 from rollart_flow.simulation.measured import Measured
 from rollart_flow.simulation.models.engine import DisaggregatedEngine, MakeEngine, SimulatedEngine
 from rollart_flow.simulation.record import Activity, ActivitySpan, PoolTimes
@@ -199,7 +198,7 @@ def make_workers(scenario: Scenario, make: MakeEngine) -> tuple[SimulatedWorkers
         names = (f"{model.hardware}-{first + i:04d}" for i in range(count))
         engines += [make(name, model, stored=stored) for name in names]
     count = scenario.sliding // scenario.tensor_parallel
-    roofline = Roofline(scenario.model, scenario.training.device, scenario.tensor_parallel)
+    roofline = scenario.roofline(scenario.training.device, scenario.tensor_parallel)
     sliding = [make(f"sliding-{i:04d}", roofline, stored=False) for i in range(count)]
     serving: list[Inference] = [*engines, *sliding]
     if parts is not None:

@@ -10,11 +10,10 @@ device's memory.
 
 from collections import deque
 
-from rollart_flow.simulation.hardware import EngineModel
+from rollart_flow.simulation.hardware import EngineCosts, EngineModel
 from rollart_flow.simulation.models.decoding import Job, PrefixCache, SimulatedDecodeBatch
 
-MAX_SEQUENCES = 256
-"""vLLM's `max_num_seqs`."""
+MAX_SEQUENCES = EngineCosts().sequences
 PREFILL_TOKENS = 16_384
 """Most new tokens of one prefill pass, unless a single sequence has more."""
 
@@ -187,7 +186,7 @@ class ContinuousBatch:
         """Move waiting jobs into the pass; its new tokens, and the sum of the tokens each sees."""
         new = 0
         seen = 0.0
-        while self._waiting and len(self._decode.jobs) + len(self._prefill) < MAX_SEQUENCES:
+        while self._waiting and len(self._decode.jobs) + len(self._prefill) < self.model.sequences:
             job = self._waiting[0]
             cached = job.context if job.prefilled else self._cache.get(job.key)
             cached = min(cached, job.context - (0 if job.prefilled else 1))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rollart_flow.control.schedule.declarations import Swap
 from rollart_flow.control.schedule.schedule import Schedule
-from rollart_flow.simulation.hardware import EngineModel, Roofline
+from rollart_flow.simulation.hardware import EngineModel
 from rollart_flow.simulation.models.batching import MAX_SEQUENCES
 from rollart_flow.simulation.record import AttemptRecord, Record
 from rollart_flow.simulation.scenario import Scenario
@@ -68,7 +68,7 @@ def _workers(scenario: Scenario) -> list[tuple[EngineModel, int]]:
         workers[worker] += count
     if scenario.sliding:
         degree = scenario.tensor_parallel
-        lent = Roofline(scenario.model, scenario.training.device, degree)
+        lent = scenario.roofline(scenario.training.device, degree)
         workers[lent] += scenario.sliding // degree
     return list(workers.items())
 

@@ -2,7 +2,9 @@
 
 It prints a table and writes `paper.json` into the current folder: one row for each figure, the row
 of `rollart simulate --json` with the name of the figure, the published range and, where ours
-differs, why. The exit code is 0, 2 if the arguments are wrong, or 130 after an interrupt.
+differs, why. With several seeds a number is their mean, with an interval. `--fit` fits the
+parameters to absolute numbers instead, and prints fitted and predicted numbers apart. The exit code
+is 0, 2 if the arguments are wrong, or 130 after an interrupt.
 """
 
 import argparse
@@ -22,7 +24,9 @@ from rollart_flow.cli.comparison import as_object
 from rollart_flow.cli.output import console, duration, fail, plain
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.report.comparison import Case
-from tests.benchmarks.paper.figures import Figure, Finished, run_figures
+from tests.benchmarks.paper.figures import Estimate, Figure, Finished, estimate, run_figures
+from tests.benchmarks.paper.fit_report import report_fit
+from tests.benchmarks.paper.parameters import ASSUMED, Parameters, stored_fit
 from tests.benchmarks.paper.published import figures
 
 RESULT = Path("paper.json")
@@ -40,17 +44,30 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes"
     )
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="so many seeds from it")
+    parser.add_argument(
+        "--parameters", choices=("assumed", "fitted"), default="assumed",
+        help="lengths, latencies and costs of engines",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fit", action="store_true", help="fit them to absolute numbers, and store them"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.fit:
+        return report_fit(chosen.jobs)
+    parameters = stored_fit() if chosen.parameters == "fitted" else ASSUMED
+    seeds = range(chosen.seed, chosen.seed + max(1, chosen.seeds))
     try:
-        wanted = [figure.seeded(chosen.seed) for figure in figures_named(chosen.only)]
+        named = figures_named(chosen.only, parameters)
+        wanted = [[figure.seeded(seed) for seed in seeds] for figure in named]
     except SettingsError as error:
         return fail(str(error), 2)
     began = time.monotonic()
     try:
-        runs = _simulate(wanted, chosen.jobs)
+        runs = _simulate([figure for seeded in wanted for figure in seeded], chosen.jobs)
     except KeyboardInterrupt:
         return fail("interrupted; ONLY= simulates fewer figures", INTERRUPTED)
-    rows = [_as_object(figure, runs) for figure in wanted]
+    rows = [_as_object(seeded, runs) for seeded in wanted]
     RESULT.write_text(json.dumps(plain(rows), ensure_ascii=False, indent=2) + "\n")
     out = console()
     out.print(_table(wanted, runs))
@@ -61,13 +78,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def figures_named(texts: Sequence[str]) -> Sequence[Figure]:
+def figures_named(texts: Sequence[str], parameters: Parameters = ASSUMED) -> Sequence[Figure]:
     """The figures whose name contains one of the texts; all figures without texts.
 
     Raises:
         SettingsError: no figure's name contains one of them.
     """
-    everything = figures()
+    everything = figures(parameters)
     for text in texts:
         if not any(text in figure.name for figure in everything):
             raise SettingsError(f"ONLY={text}: no figure has this text in its name")
@@ -87,25 +104,37 @@ def _simulate(wanted: Sequence[Figure], jobs: int) -> dict[Case, Finished]:
         return run_figures(wanted, jobs=jobs, on_case=advance)
 
 
-def _as_object(figure: Figure, runs: dict[Case, Finished]) -> dict[str, Any]:
-    value = figure.value(runs)
-    row = as_object(runs[figure.ours].row, ratio=value, published=figure.nearest(value))
-    extra = {"figure": figure.name, "published_range": figure.published}
-    return row | extra | {"why": None if figure.agrees(value) else figure.why}
+def _value(seeded: Sequence[Figure], runs: dict[Case, Finished]) -> Estimate:
+    return estimate([figure.value(runs) for figure in seeded])
 
 
-def _table(wanted: Sequence[Figure], runs: dict[Case, Finished]) -> Table:
+def _as_object(seeded: Sequence[Figure], runs: dict[Case, Finished]) -> dict[str, Any]:
+    figure, value = seeded[0], _value(seeded, runs)
+    row = as_object(runs[figure.ours].row, ratio=value.mean, published=figure.nearest(value.mean))
+    extra = {
+        "figure": figure.name,
+        "published_range": figure.published,
+        "seeds": len(seeded),
+        "interval": (value.low, value.high),
+        "agrees": None if figure.published is None else figure.agrees(value.mean),
+    }
+    return row | extra | {"why": None if figure.agrees(value.mean) else figure.why}
+
+
+def _table(wanted: Sequence[Sequence[Figure]], runs: dict[Case, Finished]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("figure")
     for heading in ("ours", "published", "", "step\n[s]", "bound\n[s]"):
         table.add_column(heading, justify="right")
-    for figure in wanted:
-        value, report = figure.value(runs), runs[figure.ours].row.report
+    for seeded in wanted:
+        figure, value = seeded[0], _value(seeded, runs)
+        report = runs[figure.ours].row.report
+        half = f" ±{value.high - value.mean:.2f}" if len(seeded) > 1 else ""
         table.add_row(
             figure.name,
-            f"{value:.2f}",
+            f"{value.mean:.2f}{half}",
             _published(figure),
-            "" if figure.agrees(value) else "differs",
+            "" if figure.agrees(value.mean) else "differs",
             f"{report.step_s:.0f}",
             f"{report.bound.step_s:.0f}",
         )
@@ -119,11 +148,14 @@ def _published(figure: Figure) -> str:
     return f"{low:.2f}" if low == high else f"{low:.2f}-{high:.2f}"
 
 
-def _reasons(wanted: Sequence[Figure], runs: dict[Case, Finished]) -> dict[str, list[str]]:
+def _reasons(
+    wanted: Sequence[Sequence[Figure]], runs: dict[Case, Finished]
+) -> dict[str, list[str]]:
     """Explanations of the differences, each with the names of its figures."""
     reasons: dict[str, list[str]] = {}
-    for figure in wanted:
-        if not figure.agrees(figure.value(runs)):
+    for seeded in wanted:
+        figure = seeded[0]
+        if not figure.agrees(_value(seeded, runs).mean):
             names = reasons.setdefault(figure.why, [])
             if (name := figure.name.partition(":")[0]) not in names:
                 names.append(name)

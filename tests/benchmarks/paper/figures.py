@@ -4,10 +4,12 @@ The invariant: the value of a figure depends on its two cases and its measure, n
 published number.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from statistics import mean, stdev
 
 from rollart_flow.simulation.report.comparison import Case, Row, measure, simulate_case
 
@@ -106,9 +108,39 @@ class Figure:
         return min(max(value, low), high)
 
     def agrees(self, value: float) -> bool:
-        """Whether our number is within the tolerance of the published range."""
+        """Whether our number is within the tolerance of the published range.
+
+        A slowdown never agrees with a speedup, nor a speedup with a slowdown.
+        """
         nearest = self.nearest(value)
-        return nearest is None or abs(value / nearest - 1) <= TOLERANCE
+        if nearest is None:
+            return True
+        other_side = self.against is not None and (value < 1.0) != (nearest < 1.0)
+        return not other_side and abs(value / nearest - 1) <= TOLERANCE
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The mean of a figure over seeds, with an interval."""
+
+    mean: float
+    low: float
+    high: float
+    """The interval of 95% for the mean, by Student's distribution; the mean alone for one seed."""
+
+
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""The 97.5% quantile for 1, 2, ... degrees of freedom."""
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean of the values of one or more seeds, and its interval."""
+    middle = mean(values)
+    if len(values) == 1:
+        return Estimate(middle, middle, middle)
+    quantile = _STUDENT[min(len(values) - 1, len(_STUDENT)) - 1]
+    half = quantile * stdev(values) / math.sqrt(len(values))
+    return Estimate(middle, middle - half, middle + half)
 
 
 def run_figures(
@@ -123,7 +155,7 @@ def run_figures(
     done: dict[Case, Finished] = {}
     on_case(0, len(cases))
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as processes:
-        running = {processes.submit(_finish, case): case for case in cases}
+        running = {processes.submit(finish, case): case for case in cases}
         try:
             for future in as_completed(running):
                 done[running[future]] = future.result()
@@ -133,7 +165,8 @@ def run_figures(
     return done
 
 
-def _finish(case: Case) -> Finished:
+def finish(case: Case) -> Finished:
+    """Simulate a case."""
     record = simulate_case(case)
     waits = [times.formed - times.asked for times in record.steps]
     return Finished(measure(case, record), sum(waits) / len(waits))

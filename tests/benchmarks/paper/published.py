@@ -28,6 +28,8 @@ from tests.benchmarks.paper.figures import (
     token_s,
     wasted,
 )
+from tests.benchmarks.paper.parameters import ASSUMED, Parameters
+from tests.benchmarks.paper.scenarios import Scenarios
 
 BEYOND_ALPHAS = (6, 4, 2)
 """Alphas of `rollart_plus` for the models: the smallest that keep training, or the link, busy."""
@@ -37,37 +39,38 @@ def _case(scenario: Scenario, schedule: Schedule, steps: int = 4) -> Case:
     return Case(scenario, schedule, steps=steps)
 
 
-def figures() -> tuple[Figure, ...]:
-    """All figures, in the order of the papers."""
+def figures(parameters: Parameters = ASSUMED) -> tuple[Figure, ...]:
+    """All figures under some parameters, in the order of the papers."""
+    given = Scenarios(parameters)
     return (
-        *_end_to_end(),
-        *_scaling(),
-        *_affinity(),
-        *_trajectory_level(),
-        *_serverless(),
-        *_bound_sweep(),
-        *_transfers(),
-        *_redundancy(),
-        *_prefill_decode(),
-        *_queue_scheduling(),
-        *_beyond(),
+        *_end_to_end(given),
+        *_scaling(given),
+        *_affinity(given),
+        *_trajectory_level(given),
+        *_serverless(given),
+        *_bound_sweep(given),
+        *_transfers(given),
+        *_redundancy(given),
+        *_prefill_decode(given),
+        *_queue_scheduling(given),
+        *_beyond(given),
     )
 
 
-def _end_to_end() -> Iterator[Figure]:
-    large = _case(scenarios.affine(QWEN3_32B), scenarios.ROLLART, 6)
-    separated = scenarios.disaggregated(QWEN3_32B)
+def _end_to_end(given: Scenarios) -> Iterator[Figure]:
+    large = _case(given.affine(QWEN3_32B), scenarios.ROLLART, 6)
+    separated = given.disaggregated(QWEN3_32B)
     for schedule, published, scenario in (
-        (sync_plus(), 2.05, scenarios.monolithic(QWEN3_32B)),
+        (sync_plus(), 2.05, given.monolithic(QWEN3_32B)),
         (one_off(), 1.35, separated),
         (areal(1), 1.31, separated),
     ):
         name = f"Figure 10a: rollart over {schedule.name}, 32B"
         yield Figure(name, large, _case(scenario, schedule), (published, published), why=_WHY_10A)
     for model in scenarios.MODELS:
-        ours = _case(scenarios.affine(model), scenarios.ROLLART, 6)
-        slow = _case(scenarios.monolithic_judged_here(model), sync(), 2)
-        plus = _case(scenarios.monolithic(model), sync_plus(), 4)
+        ours = _case(given.affine(model), scenarios.ROLLART, 6)
+        slow = _case(given.monolithic_judged_here(model), sync(), 2)
+        plus = _case(given.monolithic(model), sync_plus(), 4)
         size = model.name.removeprefix("Qwen3-")
         yield Figure(
             f"Figure 10b: throughput of rollart over sync, {size}",
@@ -79,37 +82,37 @@ def _end_to_end() -> Iterator[Figure]:
         )  # fmt: skip
 
 
-def _scaling() -> Iterator[Figure]:
-    base = _case(scenarios.monolithic(QWEN3_14B, 64), sync_plus())
+def _scaling(given: Scenarios) -> Iterator[Figure]:
+    base = _case(given.monolithic(QWEN3_14B, 64), sync_plus())
     for devices in (64, 96, 128):
-        ours = _case(scenarios.disaggregated(QWEN3_14B, devices), scenarios.ROLLART, 6)
+        ours = _case(given.disaggregated(QWEN3_14B, devices), scenarios.ROLLART, 6)
         name = f"Figure 10c: rollart on {devices} H800 over sync_plus on 64, 14B"
         yield Figure(name, ours, base, (1.33, 2.08), token_s, _WHY_10C)
 
 
-def _affinity() -> Iterator[Figure]:
+def _affinity(given: Scenarios) -> Iterator[Figure]:
     for model in (QWEN3_8B, QWEN3_32B):
         size = model.name.removeprefix("Qwen3-")
-        mixed = _case(scenarios.equal_cost(model, 64, 24), scenarios.ROLLART, 6)
+        mixed = _case(given.equal_cost(model, 64, 24), scenarios.ROLLART, 6)
         for h800, h20, published in ((0, 208, (1.30, 1.68)), (72, 0, (1.12, 1.37))):
-            other = _case(scenarios.equal_cost(model, h800, h20), scenarios.ROLLART, 6)
+            other = _case(given.equal_cost(model, h800, h20), scenarios.ROLLART, 6)
             kind = "H20" if h20 else "H800"
             name = f"Figure 11a: affinity over {kind} only, {size}"
             yield Figure(name, mixed, other, published, why=_WHY_11A)
 
 
-def _trajectory_level() -> Iterator[Figure]:
+def _trajectory_level(given: Scenarios) -> Iterator[Figure]:
     for sigma, published in ((1.0, 1.23), (4.0, None), (7.0, None), (10.0, 2.27)):
-        scenario = scenarios.gaussian_environments(sigma)
+        scenario = given.gaussian_environments(sigma)
         span = (published, published) if published else (1.23, 2.27)
         name = f"Figure 11b: trajectory- over batch-level, sigma {sigma:g} s"
         trajectory, batch = _case(scenario, sync_plus(), 3), _case(scenario, sync(), 3)
         yield Figure(name, trajectory, batch, span, rollout_s, _WHY_11B)
 
 
-def _serverless() -> Iterator[Figure]:
-    ours = _case(scenarios.judged(serverless=True), sync_plus(), 3)
-    local = _case(scenarios.judged(serverless=False), sync_plus(), 3)
+def _serverless(given: Scenarios) -> Iterator[Figure]:
+    ours = _case(given.judged(serverless=True), sync_plus(), 3)
+    local = _case(given.judged(serverless=False), sync_plus(), 3)
     name = "Figure 12: rollout time with a serverless judge"
     yield Figure(name, ours, local, (158 / 77, 158 / 77), rollout_s, _WHY_12)
     name = "Figure 12: utilization of the judge, four H800"
@@ -118,8 +121,8 @@ def _serverless() -> Iterator[Figure]:
     yield Figure(name, ours, None, (0.88, 0.88), reward_utilization, _WHY_12)
 
 
-def _bound_sweep() -> Iterator[Figure]:
-    scenario = scenarios.affine(QWEN3_8B)
+def _bound_sweep(given: Scenarios) -> Iterator[Figure]:
+    scenario = given.affine(QWEN3_8B)
     base = _case(scenario, scenarios.ROLLART, 6)
     for alpha in range(2, 7):
         ours = _case(scenario, rollart(alpha).switched(overlapped=True), 6 + alpha)
@@ -127,54 +130,54 @@ def _bound_sweep() -> Iterator[Figure]:
         yield Figure(name, ours, base, (1.0, 1.22), why=_WHY_13)
 
 
-def _transfers() -> Iterator[Figure]:
+def _transfers(given: Scenarios) -> Iterator[Figure]:
     for model, published in zip(scenarios.MODELS, (1.4, 5.1, 9.6), strict=True):
-        case = _case(scenarios.affine(model), scenarios.ROLLART, 6)
+        case = _case(given.affine(model), scenarios.ROLLART, 6)
         name = f"Table 4: exposed weight pull [s], {model.name.removeprefix('Qwen3-')}"
         yield Figure(name, case, None, (published, published), exposed_pull_s, _WHY_T4)
 
 
-def _redundancy() -> Iterator[Figure]:
-    base = _case(scenarios.redundant(16, 8, 16, 128), sync_plus(), 3)
+def _redundancy(given: Scenarios) -> Iterator[Figure]:
+    base = _case(given.redundant(16, 8, 16, 128), sync_plus(), 3)
     for groups, size in ((16, 12), (24, 8), (24, 12)):
-        ours = _case(scenarios.redundant(groups, size, 16, 128), sync_plus(), 3)
+        ours = _case(given.redundant(groups, size, 16, 128), sync_plus(), 3)
         name = f"Figure 14b: {groups} groups of {size} over 16 of 8"
         yield Figure(name, ours, base, (1.0, 1.62), rollout_s, _WHY_14B)
-    base = _case(scenarios.redundant_environments(32, 8), sync_plus(), 3)
+    base = _case(given.redundant_environments(32, 8), sync_plus(), 3)
     for groups, size, published in ((36, 9, 3.10), (36, 12, 5.45)):
-        ours = _case(scenarios.redundant_environments(groups, size), sync_plus(), 3)
+        ours = _case(given.redundant_environments(groups, size), sync_plus(), 3)
         name = f"ROLL Flash Figure 10: {groups}x{size} over 32x8"
         yield Figure(name, ours, base, (published, published), rollout_s, _WHY_FLASH_10)
 
 
-def _prefill_decode() -> Iterator[Figure]:
+def _prefill_decode(given: Scenarios) -> Iterator[Figure]:
     for model, prefill, published in (
         (QWEN3_32B, 1, 1.03),
         (QWEN3_32B, 2, 1.05),
         (scenarios.MIXTURE_OF_EXPERTS, 1, 1.11),
         (scenarios.MIXTURE_OF_EXPERTS, 2, 1.21),
     ):
-        ours = _case(scenarios.nodes(model, prefill, disaggregate=True), sync_plus(), 2)
-        together = _case(scenarios.nodes(model, prefill, disaggregate=False), sync_plus(), 2)
+        ours = _case(given.nodes(model, prefill, disaggregate=True), sync_plus(), 2)
+        together = _case(given.nodes(model, prefill, disaggregate=False), sync_plus(), 2)
         size = model.name.removeprefix("Qwen3-")
         name = f"Table 5: {prefill}P{4 - prefill}D over colocation, {size}"
         yield Figure(name, ours, together, (published, published), rollout_s, _WHY_T5)
 
 
-def _queue_scheduling() -> Iterator[Figure]:
-    batch = _case(scenarios.filtered(0), sync(), 4)
-    queue = _case(scenarios.filtered(16), sync_plus(), 4)
+def _queue_scheduling(given: Scenarios) -> Iterator[Figure]:
+    batch = _case(given.filtered(0), sync(), 4)
+    queue = _case(given.filtered(16), sync_plus(), 4)
     name = "ROLL Flash Figure 7: queue scheduling, 8x8 and 16 more prompts"
     yield Figure(name, queue, batch, (125 / 37, 125 / 37), rollout_s, _WHY_FLASH_7)
     for prompts, responses, published in ((64, 16, 1.84), (16, 32, 1.95)):
-        scenario = scenarios.replicated(prompts, responses)
+        scenario = given.replicated(prompts, responses)
         alone = _case(scenario, sync_plus(), 3)
         together = _case(scenario, sync_plus().switched(prompt_replication=False), 3)
         name = f"ROLL Flash Figure 8: prompt replication, {prompts}x{responses}"
         yield Figure(name, alone, together, (published, published), rollout_s, _WHY_FLASH_8)
 
 
-def _beyond() -> Iterator[Figure]:
+def _beyond(given: Scenarios) -> Iterator[Figure]:
     """The loss of `rollart` against its bound, and the part of it that `rollart_plus` wins back.
 
     Every worker may take any task here, and alpha is large enough for the longest trajectory to end
@@ -184,9 +187,9 @@ def _beyond() -> Iterator[Figure]:
         size = model.name.removeprefix("Qwen3-")
         # The attempts that were admitted together at the start have to leave first.
         first = 2 * (alpha + 1) + 2
-        plus = Case(scenarios.unbound(model), rollart_plus(alpha), steps=first + 6, warmup=first)
+        plus = Case(given.unbound(model), rollart_plus(alpha), steps=first + 6, warmup=first)
         for schedule, case in (
-            ("rollart", _case(scenarios.affine(model), scenarios.ROLLART, 6)),
+            ("rollart", _case(given.affine(model), scenarios.ROLLART, 6)),
             ("rollart_plus", plus),
         ):
             name = f"Beyond: step of {schedule} over its bound, {size}"

@@ -1,0 +1,118 @@
+"""The absolute numbers that ROLLART and ROLL Flash publish, and the simulation that predicts each.
+
+The invariant: an observation holds what a paper prints in numbers, with its place; nothing is read
+off a plot, and nothing is divided by anything else, unless the paper prints only the quotient.
+"""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollart_flow.control.schedule.schedules import sync, sync_plus
+from rollart_flow.simulation.report.comparison import Case
+from tests.benchmarks.paper.figures import (
+    Finished,
+    Measure,
+    reward_utilization,
+    rollout_s,
+    step_s,
+)
+from tests.benchmarks.paper.scenarios import MIXTURE_OF_EXPERTS, MODELS, Scenarios
+
+_FILE = Path(__file__).with_name("absolute.csv")
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One number of a paper."""
+
+    paper: str
+    place: str
+    """Figure, table or section."""
+    quantity: str
+    value: float
+    unit: str
+    conditions: str
+    predicted_by: str | None
+    """Key of `predictions` or `formulas`; None if nothing in the simulation stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The simulation and the measure that stand for an observation."""
+
+    case: Case
+    measure: Measure
+
+
+def observations() -> tuple[Observation, ...]:
+    """All published absolute numbers, in the order of the papers."""
+    with _FILE.open(newline="", encoding="utf-8") as file:
+        return tuple(
+            Observation(
+                row["paper"],
+                row["place"],
+                row["quantity"],
+                float(row["value"]),
+                row["unit"],
+                row["conditions"],
+                row["predicted_by"] or None,
+            )
+            for row in csv.DictReader(file)
+        )
+
+
+def predictions(given: Scenarios, steps: int = 3) -> Mapping[str, Prediction]:
+    """What stands for the observations under some parameters, by the key they name."""
+    found = {
+        "software step": Prediction(Case(given.software(), sync(), steps=2), step_s),
+        "software training share": Prediction(
+            Case(given.software(), sync(), steps=2), _training_share
+        ),
+    }
+    for kind, serverless in (("local", False), ("serverless", True)):
+        case = Case(given.judged(serverless=serverless), sync_plus(), steps=steps)
+        found[f"judged {kind}"] = Prediction(case, rollout_s)
+        found[f"judge's utilization {kind}"] = Prediction(case, reward_utilization)
+    filtered = given.filtered(0), given.filtered(16)
+    found["filtered batch"] = Prediction(Case(filtered[0], sync(), steps=4), rollout_s)
+    found["filtered queue"] = Prediction(Case(filtered[1], sync_plus(), steps=4), rollout_s)
+    together = sync_plus().switched(prompt_replication=False)
+    for prompts, responses in ((32, 16), (64, 16), (16, 32)):
+        scenario, key = given.replicated(prompts, responses), f"replicated {prompts}x{responses}"
+        found[key] = Prediction(Case(scenario, sync_plus(), steps=steps), rollout_s)
+        found[f"{key} together"] = Prediction(Case(scenario, together, steps=steps), rollout_s)
+    for groups, size in ((32, 8), (36, 12)):
+        case = Case(given.redundant_environments(groups, size), sync_plus(), steps=steps)
+        found[f"redundant {groups}x{size}"] = Prediction(case, rollout_s)
+    return found | _of_nodes(given)
+
+
+def _of_nodes(given: Scenarios) -> dict[str, Prediction]:
+    """Table 5."""
+    found: dict[str, Prediction] = {}
+    for model in (MODELS[-1], MIXTURE_OF_EXPERTS):
+        for prefill in (1, 2):
+            for kind, apart in (("apart", True), ("together", False)):
+                scenario = given.nodes(model, prefill, disaggregate=apart)
+                key = f"nodes {prefill} {kind} {model.name.removeprefix('Qwen3-')}"
+                found[key] = Prediction(Case(scenario, sync_plus(), steps=2), rollout_s)
+    return found
+
+
+def formulas(given: Scenarios) -> Mapping[str, float]:
+    """Predictions that follow from the parameters alone, by key: Table 4 [s]."""
+    found: dict[str, float] = {}
+    transfer = given.parameters.across
+    for model in MODELS:
+        size = model.name.removeprefix("Qwen3-")
+        found[f"push {size}"] = transfer.push_s(model)
+        found[f"pull {size}"] = transfer.pull_s(model)
+        found[f"exposed {size}"] = given.affine(model).exposed_s
+    return found
+
+
+def _training_share(run: Finished) -> float:
+    """Share of a step that is not rollout, where both take turns."""
+    return 1.0 - run.rollout_s / run.row.report.step_s

@@ -1,0 +1,43 @@
+"""The tables of a fit: what was fitted, what that predicts, and what it predicts when left out."""
+
+from collections.abc import Mapping
+
+from rich import box
+from rich.table import Table
+
+from rollart_flow.cli.output import console
+from tests.benchmarks.paper.figures import TOLERANCE
+from tests.benchmarks.paper.fitting import FAMILIES, Oracle, fit, left_out, published
+
+
+def report_fit(jobs: int) -> int:
+    """Fit the parameters, store them, and print fitted and predicted numbers apart; 0."""
+    oracle, out = Oracle(jobs), console()
+    values = fit(oracle)
+    for name, value in values.items():
+        out.print(f"{name} = {value:.4g}")
+    seen = published()
+    found = oracle.predict(values, list(seen))
+    chosen = {key for family in FAMILIES for key in family.keys}
+    for title, keys in (
+        ("fitted", [key for key in seen if key in chosen]),
+        ("predicted", [key for key in seen if key not in chosen]),
+    ):
+        out.print(_table(title, {key: (found[key], seen[key].value) for key in keys}))
+    apart = {key: pair for family in FAMILIES for key, pair in left_out(oracle, family).items()}
+    out.print(_table("left out", apart))
+    return 0
+
+
+def _table(title: str, pairs: Mapping[str, tuple[float, float]]) -> Table:
+    """Ours beside the published numbers."""
+    good = sum(abs(ours / theirs - 1) <= TOLERANCE for ours, theirs in pairs.values())
+    table = Table(title=f"{title}: {good} of {len(pairs)} within 15%", box=box.SIMPLE_HEAD)
+    for heading in ("number", "ours", "published", ""):
+        table.add_column(heading, justify="left" if heading == "number" else "right")
+    for key, (ours, theirs) in pairs.items():
+        seen = published()[key]
+        name = f"{seen.paper}, {seen.place}: {seen.quantity}"
+        verdict = "" if abs(ours / theirs - 1) <= TOLERANCE else "differs"
+        table.add_row(name, f"{ours:.4g}", f"{theirs:.4g}", verdict)
+    return table
