@@ -9,7 +9,7 @@ and the observations they came from are in `fitted.json`, which `stored_fit` rea
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -87,9 +87,10 @@ def fit_family(
 ) -> dict[str, float]:
     """The values of all knobs after those of a family were fitted to its observations."""
     seen, chosen = published(), family.keys if keys is None else keys
-    loss: Callable[[Mapping[str, float]], float] = lambda values: error(  # noqa: E731
-        oracle.predict(values, chosen), seen
-    )
+
+    def loss(values: Mapping[str, float]) -> float:
+        return error(oracle.predict(values, chosen), seen)
+
     best, least = dict(start), loss(start)
     for round_ in range(ROUNDS):
         for name in family.knobs:
