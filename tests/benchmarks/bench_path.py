@@ -23,7 +23,7 @@ from rollart_flow.pipeline.loading import load_source
 from rollart_flow.telemetry import Progress, ProgressKind
 from tests.benchmarks.records import Record, record
 
-FIRST, LAST = 5, 45
+FIRST, LAST = 5, 35
 BATCH = 128
 TURNS = 9
 PIPELINE = """
