@@ -22,8 +22,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tests/trainers/checkpoint/test_publishing.py",
         "tests/resources/test_handles.py",
     ),
-    "imports of Megatron": (
+    "ranks of trainers": (
         "tests/trainers/backends/megatron/",
+        "tests/trainers/backends/test_fsdp2.py",
         "tests/trainers/test_layout.py",
     ),
     "imports of the providers' SDKs": (
@@ -41,6 +42,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 LONGEST = (
     "the Ray that tests share",
+    "ranks of trainers",
     "tests/runner/test_waits.py",
     "tests/pipelines/test_gallery.py",
     "tests/runner/test_adapter_versions.py",
@@ -54,7 +56,6 @@ LONGEST = (
     "tests/chaos/test_quick.py",
     "tests/trackers/test_libraries.py",
     "tests/runner/executors/test_inline.py",
-    "imports of Megatron",
     "tests/resources/test_manager.py",
     "tests/store/test_properties.py",
     "tests/test_plugins.py",

@@ -1,6 +1,6 @@
 """The sharded trainer on two gloo ranks: all promises, and what is its own."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,16 +23,9 @@ from tests.models.hf.tiny import write_model
 from tests.models.vision import save_tiny_vision
 from tests.trainers.cases import CONFIG, initial_weights
 from tests.trainers.conformance import CUT, batch_of, bits
-from tests.trainers.gang import Gang, GangTrainer, gang
+from tests.trainers.gang import Gang, GangTrainer
 from tests.trainers.pictured import pictured_batch
 from tests.trainers.ranked import RankedConformance
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Gang]:
-    """Two processes for all tests of the module."""
-    with gang() as started:
-        yield started
 
 
 class TestFsdp2Trainer(RankedConformance):

@@ -1,7 +1,7 @@
 """Trainers of a mixture of experts: the embedded one's model is transformers', and Megatron's and
 FSDP2's, on two ranks, give its numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from rollart_flow.weights import fingerprint
 from tests.trainers.backends.megatron.tensors import of_rank
 from tests.trainers.backends.megatron.test_trainer import DATA, PIPELINE, TENSOR
 from tests.trainers.conformance import CUT, bits
-from tests.trainers.gang import Gang, GangTrainer, gang
+from tests.trainers.gang import Gang, GangTrainer
 from tests.trainers.mixtures import LATER, MIXED, mixed_weights
 from tests.trainers.ranked import WHOLE, full_batch, gradient
 
@@ -36,13 +36,6 @@ MANY = pytest.mark.parametrize(
 )
 ALGORITHM = grpo(kl=0.1)
 """It has a frozen reference, which is a mixture too."""
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Gang]:
-    """Two processes for all tests of the module."""
-    with gang() as started:
-        yield started
 
 
 def several(

@@ -1,6 +1,6 @@
 """The Megatron-core trainer, by itself and on gloo ranks that split layers, rows or the stack."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,13 +27,6 @@ from tests.trainers.stack import train_with_the_stack
 TENSOR: Mapping[str, Any] = {"backend": "megatron", "ranks": 2, "tensor_parallel": 2}
 DATA: Mapping[str, Any] = {"backend": "megatron", "ranks": 2}
 PIPELINE: Mapping[str, Any] = {"backend": "megatron", "ranks": 2, "pipeline_parallel": 2}
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Gang]:
-    """Two processes for all tests of the module."""
-    with gang() as started:
-        yield started
 
 
 class TestByItself(TrainerConformance):
