@@ -21,6 +21,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tests/runner/executors/test_ray_cluster.py",
         "tests/trainers/checkpoint/test_publishing.py",
         "tests/resources/test_handles.py",
+        "tests/resources/test_serverless_methods.py",
     ),
     "ranks of trainers": (
         "tests/trainers/backends/megatron/",

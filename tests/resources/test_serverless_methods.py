@@ -13,7 +13,6 @@ from rollart_flow.resources.endpoint_proxy import EndpointProxy
 from rollart_flow.rewards import Score
 from rollart_flow.types import Trajectory
 from tests.builders import TRAJECTORY
-from tests.local_ray import own_ray
 
 HERE = "tests.rewards.functions"
 
@@ -66,11 +65,11 @@ def test_a_method_runs_at_its_endpoint_and_needs_no_worker() -> None:
         cluster.fail(TRAJECTORY)
 
 
-def test_a_workers_own_method_finds_the_endpoint_under_the_attribute() -> None:
-    with own_ray():
-        cluster = Cluster([Placement("reward-cpu-0", "reward", "CPU")], ServerlessReward)
-        turns = len(TRAJECTORY.turns)
-        assert cluster.twice(TRAJECTORY, times=2) == 2 * turns
-        with pytest.raises(RewardFailedError, match="gold answer"):
-            cluster.failing(TRAJECTORY)
-        assert cluster.again(TRAJECTORY) == [turns], "a closed proxy opens anew"
+def test_a_workers_own_method_finds_the_endpoint_under_the_attribute(shared_ray: None) -> None:
+    cluster = Cluster([Placement("reward-cpu-0", "reward", "CPU")], ServerlessReward)
+    turns = len(TRAJECTORY.turns)
+    assert cluster.twice(TRAJECTORY, times=2) == 2 * turns
+    with pytest.raises(RewardFailedError, match="gold answer"):
+        cluster.failing(TRAJECTORY)
+    assert cluster.again(TRAJECTORY) == [turns], "a closed proxy opens anew"
+    cluster.shutdown()

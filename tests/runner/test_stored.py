@@ -196,6 +196,7 @@ def fingerprints(run: Run) -> list[str]:
     return run.steps.sort("step").collect()["fingerprint"].to_list()
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("shared_ray")
 def test_on_ray_the_run_is_the_same_although_coordinator_buffer_and_trainer_die(
     finished_run: Run, learned: Run, store: Path, plants: list[RunProcesses]
