@@ -27,7 +27,7 @@ from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper.figures import Estimate, Figure, Finished, estimate, run_figures
 from tests.benchmarks.paper.fit_report import report_fit
 from tests.benchmarks.paper.parameters import ASSUMED, Parameters, stored_fit
-from tests.benchmarks.paper.published import figures
+from tests.benchmarks.paper.published import LEFT_OUT, figures
 
 RESULT = Path("paper.json")
 INTERRUPTED = 130
@@ -73,6 +73,9 @@ def main(arguments: Sequence[str]) -> int:
     out.print(_table(wanted, runs))
     for why, names in _reasons(wanted, runs).items():
         out.print(f"{', '.join(names)}: {why}.", style="dim")
+    if not chosen.only:
+        for what, why in LEFT_OUT.items():
+            out.print(f"left out: {what}: {why}.", style="dim")
     seconds = duration(time.monotonic() - began)
     out.print(f"{len(runs)} simulations in {seconds}; the rows are in {RESULT}", style="dim")
     return 0

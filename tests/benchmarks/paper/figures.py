@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from statistics import mean, stdev
 
 from rollart_flow.simulation.report.comparison import Case, Row, measure, simulate_case
+from tests.benchmarks.paper.details import Details, details_of
 
 TOLERANCE = 0.15
 """Relative difference beyond which a figure explains why it differs."""
@@ -24,6 +25,7 @@ class Finished:
     row: Row
     rollout_s: float
     """Mean time from the request for a batch to the batch [s]."""
+    details: Details
 
 
 Measure = Callable[[Finished], float]
@@ -169,4 +171,4 @@ def finish(case: Case) -> Finished:
     """Simulate a case."""
     record = simulate_case(case)
     waits = [times.formed - times.asked for times in record.steps]
-    return Finished(measure(case, record), sum(waits) / len(waits))
+    return Finished(measure(case, record), sum(waits) / len(waits), details_of(record))

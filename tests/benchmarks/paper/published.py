@@ -28,7 +28,9 @@ from tests.benchmarks.paper.figures import (
     token_s,
     wasted,
 )
+from tests.benchmarks.paper.flash import agentic, rlvr
 from tests.benchmarks.paper.parameters import ASSUMED, Parameters
+from tests.benchmarks.paper.rollart import characterization, cross_cutting, end_to_end, production
 from tests.benchmarks.paper.scenarios import Scenarios
 
 BEYOND_ALPHAS = (6, 4, 2)
@@ -54,7 +56,32 @@ def figures(parameters: Parameters = ASSUMED) -> tuple[Figure, ...]:
         *_prefill_decode(given),
         *_queue_scheduling(given),
         *_beyond(given),
+        *characterization.figures(given),
+        *end_to_end.figures(given),
+        *cross_cutting.figures(given),
+        *production.figures(given),
+        *rlvr.figures(given),
+        *agentic.figures(given),
     )
+
+
+LEFT_OUT = {
+    "Figure 5": "distributions of env.reset and env.step stand in the plot alone",
+    "Figure 10a, curves": "scores over time stand in the plot alone",
+    "Figure 10b, bars": "throughput of each schedule and size stands in the plot alone",
+    "Figure 10c, One-off and AReaL": "said to scale little, without a number",
+    "Figure 15a, turns": "over 40 times the mean: a lower bound, and no distribution of turns",
+    "Figure 15c": "1.66 times by another ratio of devices and tuned caches, neither of which is "
+    "published",
+    "ROLL Flash Figure 1b, other counts": "stand in the plot alone",
+    "ROLL Flash Figure 3b": "step times stand in the plot alone",
+    "ROLL Flash Figure 4": "scores of learning algorithms, which a simulation of time has not",
+    "ROLL Flash Figure 7, other sizes": "stand in the plot alone",
+    "ROLL Flash Figure 8, other sizes": "stand in the plot alone",
+    "ROLL Flash Figure 9": "speedups stand in the plot alone",
+    "ROLL Flash Figure 10, other cells": "stand in the plot alone",
+}
+"""What the papers show and the text does not print, or a simulation does not have, and why."""
 
 
 def _end_to_end(given: Scenarios) -> Iterator[Figure]:

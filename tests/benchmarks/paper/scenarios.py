@@ -39,7 +39,7 @@ class Scenarios:
         self.parameters = parameters
         self._judge = parameters.roofline(QWEN25_7B, H800)
 
-    def _priced(self, scenario: Scenario) -> Scenario:
+    def priced(self, scenario: Scenario) -> Scenario:
         """A scenario with the engines and the training of the parameters."""
         given = self.parameters
         training = given.training(scenario.model, scenario.training.device)
@@ -61,7 +61,7 @@ class Scenarios:
         self, name: str, model: SimulatedModel, rollout: tuple[Pool, ...], train: int
     ) -> Scenario:
         """A scenario of section 7.1; without rollout devices, training's serve as well."""
-        return self._priced(
+        return self.priced(
             Scenario(
                 f"{name} {model.name}",
                 model,
@@ -123,7 +123,7 @@ class Scenarios:
 
     def judged(self, *, serverless: bool) -> Scenario:
         """Figure 12: three jobs of 84 trajectories; 8 H800 train, 8 serve or 4 serve, 4 judge."""
-        return self._priced(
+        return self.priced(
             Scenario(
                 "judge serverless" if serverless else "judge on 4 H800",
                 QWEN3_8B,
@@ -166,7 +166,7 @@ class Scenarios:
 
     def filtered(self, extra_prompts: int) -> Scenario:
         """ROLL Flash Figure 7: 8 prompts of 8 responses, groups without variance are refused."""
-        return self._priced(
+        return self.priced(
             Scenario(
                 f"8x8 +{extra_prompts}",
                 QWEN3_8B,
@@ -183,7 +183,7 @@ class Scenarios:
 
     def replicated(self, prompts: int, responses: int) -> Scenario:
         """ROLL Flash Figure 8: `responses` responses to each of `prompts` prompts."""
-        return self._priced(
+        return self.priced(
             Scenario(
                 f"{prompts}x{responses}",
                 QWEN3_8B,
@@ -200,7 +200,7 @@ class Scenarios:
         """Table 5: of four nodes of eight devices, `prefill` have H800, the others H20."""
         pools = Pool(H800, 8 * prefill), Pool(H20, 8 * (4 - prefill))
         parts = PrefillDecode(*pools, degree=8 if model is QWEN3_32B else 4)
-        return self._priced(
+        return self.priced(
             Scenario(
                 f"{prefill}P{4 - prefill}D {model.name}" + ("" if disaggregate else " colocated"),
                 model,

@@ -1,0 +1,51 @@
+"""What the papers print of a run beside its report: parts of its steps, tails of its batches."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rollart_flow.simulation.record import AttemptRecord, Record, StepTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Parts of the steps of a run and tails of its batches, over all steps."""
+
+    reset_s: float
+    """Mean over the steps of the longest reset among the attempts of the batch [s]."""
+    longest_wait: float
+    """Largest share of a step in which training waited for its batch."""
+    longest_response: float
+    """Mean over the steps of the longest response of a batch over the mean response."""
+
+
+def details_of(record: Record) -> Details:
+    """Measure a run that has at least one step."""
+    batches = [
+        [record.attempts[name] for name in record.batches[times.step].trajectory_ids]
+        for times in record.steps
+    ]
+    return Details(
+        _mean(max(attempt.script.reset_s for attempt in batch) for batch in batches),
+        max(_waits(record.steps)),
+        _mean(_longest(batch) for batch in batches),
+    )
+
+
+def _waits(steps: list[StepTimes]) -> list[float]:
+    """Share of each step in which training waited; the first counts only if it is the only one."""
+    if len(steps) == 1:
+        return [(steps[0].formed - steps[0].asked) / steps[0].ended]
+    pairs = pairwise(steps)
+    return [(now.formed - now.asked) / (now.ended - before.ended) for before, now in pairs]
+
+
+def _longest(batch: list[AttemptRecord]) -> float:
+    lengths = [attempt.script.action_tokens for attempt in batch]
+    return max(lengths) / _mean(lengths)
+
+
+def _mean(values: Iterable[float]) -> float:
+    numbers = list(values)
+    return math.fsum(numbers) / len(numbers)

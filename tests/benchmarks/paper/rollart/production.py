@@ -1,0 +1,69 @@
+"""ROLLART section 8: Figure 15, the production job, on a twentieth of its devices.
+
+Neither the model nor the ratio after the change is published: a mixture of experts of Qwen3's
+largest size stands for a model of hundreds of billions, on 24 devices for training and 120 for
+generation, the paper's 1:5.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rollart_flow.control.schedule.schedules import rollart
+from rollart_flow.simulation.hardware import H800, SimulatedModel
+from rollart_flow.simulation.latencies import LogNormal, Uniform
+from rollart_flow.simulation.report.comparison import Case
+from rollart_flow.simulation.scenario import Pool, Scenario
+from tests.benchmarks.paper import measures
+from tests.benchmarks.paper.figures import Figure
+from tests.benchmarks.paper.scenarios import Scenarios
+
+QWEN3_235B_A22B = SimulatedModel(
+    "Qwen3-235B-A22B", 235.1e9, 94, 4096, 8192, 512, active=22.2e9
+)  # fmt: skip
+
+
+def figures(given: Scenarios) -> Iterator[Figure]:
+    """The numbers of section 8 that the text prints and a simulation has."""
+    case = Case(production(given), rollart(1), steps=8)
+    for name, published, measure in (
+        ("Figure 15a: longest response over the mean", (5.0, 9.0), measures.longest_response),
+        ("Figure 15b: largest share of waiting in a step", (0.62, 0.62), measures.longest_wait),
+        ("Figure 15b: share of waiting in all steps", (0.22, 0.22), measures.mean_wait),
+    ):
+        yield Figure(name, case, None, published, measure, _WHY_15)
+
+
+def production(given: Scenarios) -> Scenario:
+    """Mathematics and software engineering, up to 12k of prompt and 46k of response tokens."""
+    mathematics = replace(
+        given.parameters.math,
+        name="production-math",
+        turns=Uniform(1, 5),
+        response=LogNormal(2_500, 0.9, most=46_000),
+        judged=False,
+    )
+    software = replace(
+        given.parameters.swe,
+        name="production-swe",
+        turns=LogNormal(40.0, 0.4, most=200),
+        prompt=LogNormal(4_000, 0.5, most=12_000),
+        response=LogNormal(250, 0.8, most=4_000),
+    )
+    scenario = Scenario(
+        "production, a twentieth",
+        QWEN3_235B_A22B,
+        (mathematics, software),
+        (Pool(H800, 120),),
+        Pool(H800, 24),
+        batch_size=256,
+        group_size=8,
+        tensor_parallel=8,
+        context_tokens=58_000,
+        transfer=given.parameters.within,
+    )
+    return given.priced(scenario)
+
+
+_WHY_15 = (
+    "the production job's model, batch and lengths are not published but for their largest values"
+)
