@@ -73,10 +73,12 @@ chaos: $(STAMP)
 	$(if $(ROWS),ROLLART_CHAOS_ROWS=$(ROWS)) $(BIN)/python -m tests.chaos $(if $(ONLY),--only $(ONLY))
 
 # The papers' figures beside the published numbers: SEED=1, SEEDS=5, ONLY="Figure 10a",
-# PARAMETERS=fitted; FIT=1 fits those to absolute numbers, and prints fitted and predicted apart.
+# PARAMETERS=fitted; FIT=1 fits those to absolute numbers, and prints fitted and predicted apart;
+# MAP=affinity SIZE=3 shows where a mechanism pays.
 paper: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.paper $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
-		$(if $(FIT),--fit) $(if $(PARAMETERS),--parameters $(PARAMETERS)) $(if $(ONLY),--only "$(ONLY)")
+		$(if $(FIT),--fit) $(if $(PARAMETERS),--parameters $(PARAMETERS)) \
+		$(if $(MAP),--map $(MAP)) $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only "$(ONLY)")
 
 notebook: $(STAMP)
 	$(BIN)/marimo edit notebooks/explore_run.py

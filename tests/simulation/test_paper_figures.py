@@ -1,12 +1,14 @@
 """The papers' figures: their definitions, and the values of a few of them."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
-from rollart_flow.control.schedule.schedules import sync_plus
+from rollart_flow.control.schedule.schedules import flash, sync_plus
 from rollart_flow.simulation.report.comparison import Case
-from tests.benchmarks.paper.figures import Figure, run_figures, step_s
+from tests.benchmarks.paper.figures import Figure, finish, rollout_s, run_figures, step_s
+from tests.benchmarks.paper.flash.rlvr import SmallestAlpha
 from tests.benchmarks.paper.published import figures
 from tests.simulation.scenarios import ONE_POOL
 
@@ -19,7 +21,10 @@ def test_all_figures_of_the_papers_are_there() -> None:
     for expected in (
         "Figure 10a", "Figure 10b", "Figure 10c", "Figure 11a", "Figure 11b", "Figure 12",
         "Figure 13", "Figure 14b", "Table 4", "Table 5", "ROLL Flash Figure 7",
-        "ROLL Flash Figure 8", "ROLL Flash Figure 10", "Beyond",
+        "ROLL Flash Figure 8", "ROLL Flash Figure 10", "Beyond", "Figure 3", "Figure 4a",
+        "Figure 4b",
+        "Figure 6", "Figure 14a", "Figure 15a", "Figure 15b", "Table 3", "ROLL Flash Figure 1b",
+        "ROLL Flash Figure 3a", "ROLL Flash Figure 9", "ROLL Flash Figure 11", "ROLL Flash Table 1",
     ):  # fmt: skip
         assert expected in names
 
@@ -63,3 +68,14 @@ def test_a_speedup_is_the_other_over_ours_and_cases_run_once() -> None:
     assert told == [(0, 1), (1, 1)]
     assert slower.value(runs) == 1.0
     assert alone.value(runs) == step_s(runs[CASE]) > 0
+
+
+def test_the_ratio_that_is_required_is_the_smallest_of_about_the_best() -> None:
+    one, two, four = (Case(ONE_POOL, flash(alpha), steps=2) for alpha in (1, 2, 4))
+    tried = ((1, one), (2, two), (4, four))
+    figure = SmallestAlpha("required", two, None, (2.0, 2.0), rollout_s, "", tried)
+    assert figure.cases == (one, two, four)
+    row = finish(CASE)
+    runs = {case: replace(row, rollout_s=s) for case, s in ((one, 9.0), (two, 5.1), (four, 5.0))}
+    assert figure.value(runs) == 2.0
+    assert {case.seed for case in figure.seeded(3).cases} == {3}

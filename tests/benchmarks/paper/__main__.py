@@ -3,8 +3,9 @@
 It prints a table and writes `paper.json` into the current folder: one row for each figure, the row
 of `rollart simulate --json` with the name of the figure, the published range and, where ours
 differs, why. With several seeds a number is their mean, with an interval. `--fit` fits the
-parameters to absolute numbers instead, and prints fitted and predicted numbers apart. The exit code
-is 0, 2 if the arguments are wrong, or 130 after an interrupt.
+parameters to absolute numbers instead, and prints fitted and predicted numbers apart. `--map` shows
+where a mechanism pays, over a grid. The exit code is 0, 2 if the arguments are wrong, or 130 after
+an interrupt.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper.figures import Estimate, Figure, Finished, estimate, run_figures
 from tests.benchmarks.paper.fit_report import report_fit
+from tests.benchmarks.paper.maps.report import report_map
 from tests.benchmarks.paper.parameters import ASSUMED, Parameters, stored_fit
 from tests.benchmarks.paper.published import LEFT_OUT, figures
 
@@ -35,27 +38,16 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str]) -> int:
     """Simulate the figures that the arguments name; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.paper")
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="TEXT",
-        help="figures whose name contains this text, e.g. 'Figure 10a'",
-    )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the attempts")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes"
-    )
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="so many seeds from it")
-    parser.add_argument(
-        "--parameters", choices=("assumed", "fitted"), default="assumed",
-        help="lengths, latencies and costs of engines",
-    )  # fmt: skip
-    parser.add_argument(
-        "--fit", action="store_true", help="fit them to absolute numbers, and store them"
-    )
-    chosen = parser.parse_args(arguments)
+    chosen = _parser().parse_args(arguments)
     if chosen.fit:
         return report_fit(chosen.jobs)
     parameters = stored_fit() if chosen.parameters == "fitted" else ASSUMED
+    if chosen.map is not None:
+        simulate = partial(_simulate, jobs=chosen.jobs)
+        try:
+            return report_map(chosen.map, chosen.size, parameters, simulate)
+        except KeyboardInterrupt:
+            return fail("interrupted; SIZE= simulates fewer cells", INTERRUPTED)
     seeds = range(chosen.seed, chosen.seed + max(1, chosen.seeds))
     try:
         named = figures_named(chosen.only, parameters)
@@ -79,6 +71,33 @@ def main(arguments: Sequence[str]) -> int:
     seconds = duration(time.monotonic() - began)
     out.print(f"{len(runs)} simulations in {seconds}; the rows are in {RESULT}", style="dim")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.paper")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="TEXT",
+        help="figures whose name contains this text, e.g. 'Figure 10a'",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the attempts")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes"
+    )
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="so many seeds from it")
+    parser.add_argument(
+        "--parameters", choices=("assumed", "fitted"), default="assumed",
+        help="lengths, latencies and costs of engines",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fit", action="store_true", help="fit them to absolute numbers, and store them"
+    )
+    parser.add_argument(
+        "--map", metavar="NAME", help="where a mechanism pays, in place of the figures"
+    )
+    parser.add_argument(
+        "--size", type=int, default=2, metavar="N", help="values for each axis of a map"
+    )
+    return parser
 
 
 def figures_named(texts: Sequence[str], parameters: Parameters = ASSUMED) -> Sequence[Figure]:

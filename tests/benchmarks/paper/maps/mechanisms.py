@@ -1,0 +1,144 @@
+"""The mechanisms of the papers, each with the comparison whose gain a map shows.
+
+The comparison at the paper's hardware is that of a figure of `published`, with the same cases.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from rollart_flow.control.schedule.schedules import flash, sync, sync_plus
+from rollart_flow.simulation.hardware import QWEN3_8B
+from rollart_flow.simulation.report.comparison import Case
+from rollart_flow.simulation.scenario import Dedicated, Pool, Scenario
+from tests.benchmarks.paper.figures import Figure, rollout_s, step_s, token_s
+from tests.benchmarks.paper.flash.scenarios import THINK, thoughts
+from tests.benchmarks.paper.scenarios import MIXTURE_OF_EXPERTS, ROLLART, Scenarios
+
+LENGTHS = (1.0, 4.0, 0.25, 2.0, 0.5)
+VARIANCES = (1.0, 2.0, 0.25, 1.5, 0.5)
+BATCHES = (1.0, 0.25, 4.0, 0.5, 2.0)
+"""Factors, the paper's first: a map of size n takes the first n of each axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """One mechanism: what of the hardware is varied, and the comparison at a value of that."""
+
+    name: str
+    figure: str
+    """Name of the figure at the paper's point."""
+    hardware_is: str
+    hardware: tuple[int, ...]
+    """Values, the paper's first."""
+    compare: Callable[[Scenarios, int], Figure]
+
+
+def _affinity(given: Scenarios, h20: int) -> Figure:
+    h800 = round(72 - h20 / 2.85)
+    mixed = Case(given.equal_cost(QWEN3_8B, h800, h20), ROLLART, steps=6)
+    alone = Case(given.equal_cost(QWEN3_8B, 72, 0), ROLLART, steps=6)
+    return Figure("affinity", mixed, alone, (1.12, 1.37), step_s)
+
+
+def _prefill_decode(given: Scenarios, prefill: int) -> Figure:
+    ours, together = (
+        Case(given.nodes(MIXTURE_OF_EXPERTS, prefill, disaggregate=on), sync_plus(), steps=2)
+        for on in (True, False)
+    )
+    return Figure("pd", ours, together, (1.21, 1.21), rollout_s)
+
+
+def _redundancy(given: Scenarios, devices: int) -> Figure:
+    ours, base = (
+        Case(_shared(given.redundant_environments(*size), devices), sync_plus(), steps=3)
+        for size in ((36, 12), (32, 8))
+    )
+    return Figure("redundancy", ours, base, (5.45, 5.45), rollout_s)
+
+
+def _replication(given: Scenarios, devices: int) -> Figure:
+    scenario = _served(given.replicated(64, 16), devices)
+    together = sync_plus().switched(prompt_replication=False)
+    alone, same = (Case(scenario, schedule, steps=3) for schedule in (sync_plus(), together))
+    return Figure("replication", alone, same, (1.84, 1.84), rollout_s)
+
+
+def _queue(given: Scenarios, devices: int) -> Figure:
+    queue = Case(_served(given.filtered(16), devices), sync_plus(), steps=4)
+    batch = Case(_served(given.filtered(0), devices), sync(), steps=4)
+    return Figure("queue", queue, batch, (125 / 37, 125 / 37), rollout_s)
+
+
+def _serverless(given: Scenarios, judging: int) -> Figure:
+    local = given.judged(serverless=False)
+    if isinstance(local.reward, Dedicated) and judging != local.reward.workers:
+        reward = replace(local.reward, workers=judging)
+        name = f"judge on {judging} H800"
+        local = replace(_served(local, 8 - judging), name=name, reward=reward)
+    ours, against = (
+        Case(scenario, sync_plus(), steps=3) for scenario in (given.judged(serverless=True), local)
+    )
+    return Figure("serverless", ours, against, (158 / 77, 158 / 77), rollout_s)
+
+
+def _alpha(given: Scenarios, infer: int) -> Figure:
+    ours = Case(thoughts(given, THINK, train=40 - infer, infer=infer), flash(2), steps=5)
+    base = Case(thoughts(given, THINK, train=40, infer=0), sync_plus(), steps=2)
+    return Figure("alpha", ours, base, (1.64, 1.64), token_s)
+
+
+def _served(scenario: Scenario, devices: int) -> Scenario:
+    """The scenario with another number of devices for rollout."""
+    (pool,) = scenario.rollout
+    if devices == pool.devices:
+        return scenario
+    return replace(
+        scenario,
+        name=f"{scenario.name} on {devices}",
+        rollout=(Pool(pool.device, devices),),
+    )
+
+
+def _shared(scenario: Scenario, devices: int) -> Scenario:
+    """The scenario with another number of devices that serve and train in turn."""
+    if devices == scenario.training.devices:
+        return scenario
+    pool = Pool(scenario.training.device, devices)
+    return replace(scenario, name=f"{scenario.name} on {devices}", training=pool)
+
+
+_FLASH = "ROLL Flash"
+MECHANISMS = {
+    each.name: each
+    for each in (
+        Mechanism(
+            "affinity", "Figure 11a: affinity over H800 only, 8B",
+            "H20 in a rollout for the price of 72 H800", (24, 96, 8, 160, 48), _affinity,
+        ),
+        Mechanism(
+            "pd", "Table 5: 2P2D over colocation, 30B-A3B",
+            "nodes of four that prefill", (2, 1, 3), _prefill_decode,
+        ),
+        Mechanism(
+            "redundancy", f"{_FLASH} Figure 10: 36x12 over 32x8",
+            "H800", (32, 8, 128, 16, 64), _redundancy,
+        ),
+        Mechanism(
+            "replication", f"{_FLASH} Figure 8: prompt replication, 64x16",
+            "H800 for rollout", (8, 2, 32, 4, 16), _replication,
+        ),
+        Mechanism(
+            "queue", f"{_FLASH} Figure 7: queue scheduling, 8x8 and 16 more prompts",
+            "H800 for rollout", (8, 2, 32, 4, 16), _queue,
+        ),
+        Mechanism(
+            "serverless", "Figure 12: rollout time with a serverless judge",
+            "H800 of eight that judge", (4, 6, 2), _serverless,
+        ),
+        Mechanism(
+            "alpha", f"{_FLASH} Takeaway 3: async(2), 24Train16Infer over Sync-ROLL",
+            "H800 of 40 that infer", (16, 24, 8, 28, 12), _alpha,
+        ),
+    )
+}  # fmt: skip
+"""The mechanisms by name."""
