@@ -44,6 +44,17 @@ class Prediction:
 
     case: Case
     measure: Measure
+    step_of: Case | None = None
+    """A case whose step time divides the measure: an observation that is a share of a step."""
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return (self.case,) if self.step_of is None else (self.case, self.step_of)
+
+    def value(self, runs: Mapping[Case, Finished]) -> float:
+        """The number, from the results of its cases."""
+        whole = 1.0 if self.step_of is None else step_s(runs[self.step_of])
+        return self.measure(runs[self.case]) / whole
 
 
 def observations() -> tuple[Observation, ...]:
@@ -65,11 +76,12 @@ def observations() -> tuple[Observation, ...]:
 
 def predictions(given: Scenarios, steps: int = 3) -> Mapping[str, Prediction]:
     """What stands for the observations under some parameters, by the key they name."""
+    software, silent = given.software(), given.software(silent=True)
+    whole = Case(software, sync(), steps=2)
     found = {
-        "software step": Prediction(Case(given.software(), sync(), steps=2), step_s),
-        "software training share": Prediction(
-            Case(given.software(), sync(), steps=2), _training_share
-        ),
+        "software step": Prediction(whole, step_s),
+        "software training share": Prediction(whole, _training_share),
+        "software environments": Prediction(Case(silent, sync(), steps=2), rollout_s, whole),
     }
     for kind, serverless in (("local", False), ("serverless", True)):
         case = Case(given.judged(serverless=serverless), sync_plus(), steps=steps)

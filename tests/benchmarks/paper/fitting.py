@@ -1,7 +1,7 @@
 """A fit of the parameters to absolute numbers of the papers, and what it predicts of the others.
 
 Knobs of one family of tasks are fitted together to the numbers that depend on them, by a search
-along the coordinates in logarithms, which needs no more than a few dozen short simulations. Where a
+along the coordinates in logarithms, from the best point of a coarse grid. Where a
 paper reports the quotient of two times, both times are fitted or neither is: the quotient itself
 never is, and is not counted as predicted where both are fitted. The invariant: the fitted values
 and the observations they came from are in `fitted.json`, which `stored_fit` reads.
@@ -9,9 +9,10 @@ and the observations they came from are in `fitted.json`, which `stored_fit` rea
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from multiprocessing import get_context
 
 from rollart_flow.simulation.report.comparison import Case
@@ -41,7 +42,11 @@ FAMILIES = (
         "thoughts", ("thought_response", "thought_sigma"), ("filtered batch", "replicated 32x16")
     ),
     Family("waits", ("wait_turns", "wait_sigma"), ("redundant 32x8", "redundant 36x12")),
-    Family("software", ("swe_response", "switch_s"), ("software step", "software training share")),
+    Family(
+        "software",
+        ("swe_response", "step_scale", "switch_s"),
+        ("software step", "software training share", "software environments"),
+    ),
 )
 
 
@@ -57,8 +62,9 @@ class Oracle:
         given = Scenarios(fitted(values))
         known, simulated = formulas(given), predictions(given)
         wanted = {key: simulated[key] for key in keys if key not in known}
-        self._simulate([p.case for p in wanted.values() if p.case not in self._runs])
-        found = {key: p.measure(self._runs[p.case]) for key, p in wanted.items()}
+        cases = [case for p in wanted.values() for case in p.cases]
+        self._simulate([case for case in cases if case not in self._runs])
+        found = {key: p.value(self._runs) for key, p in wanted.items()}
         return {key: known[key] if key in known else found[key] for key in keys}
 
     def _simulate(self, cases: Sequence[Case]) -> None:
@@ -91,18 +97,27 @@ def fit_family(
     def loss(values: Mapping[str, float]) -> float:
         return error(oracle.predict(values, chosen), seen)
 
-    best, least = dict(start), loss(start)
+    axes = [(start[name], *KNOBS[name].grid()) for name in family.knobs]
+    points = [dict(start) | dict(zip(family.knobs, point, strict=True)) for point in product(*axes)]
+    firsts = dict(start), min(points, key=loss)
+    return min((_descend(family.knobs, first, loss) for first in firsts), key=loss)
+
+
+def _descend(
+    knobs: Sequence[str], first: Mapping[str, float], loss: Callable[[Mapping[str, float]], float]
+) -> dict[str, float]:
+    """The values that a search along the coordinates ends at, from the first ones."""
+    best, least = dict(first), loss(first)
     for round_ in range(ROUNDS):
-        for name in family.knobs:
+        for name, direction in product(knobs, (1.0, -1.0)):
             knob = KNOBS[name]
-            for direction in (1.0, -1.0):
-                while True:
-                    factor = (knob.high / knob.low) ** (direction / 4 / 2**round_)
-                    value = min(knob.high, max(knob.low, best[name] * factor))
-                    tried = best | {name: value}
-                    if value == best[name] or (found := loss(tried)) >= least:
-                        break
-                    best, least = tried, found
+            factor = (knob.high / knob.low) ** (direction / 8 / 2**round_)
+            while True:
+                value = min(knob.high, max(knob.low, best[name] * factor))
+                tried = best | {name: value}
+                if value == best[name] or (found := loss(tried)) >= least:
+                    break
+                best, least = tried, found
     return best
 
 

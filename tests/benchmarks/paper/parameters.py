@@ -20,7 +20,7 @@ from rollart_flow.simulation.hardware import (
     TrainingCost,
     WeightTransfer,
 )
-from rollart_flow.simulation.latencies import FixedLatency, LogNormal
+from rollart_flow.simulation.latencies import Distribution, FixedLatency, LogNormal
 from rollart_flow.simulation.workloads import (
     FROZEN_LAKE,
     GEM_GAME,
@@ -43,6 +43,8 @@ class Parameters:
 
     costs: Mapping[str, EngineCosts] = field(default_factory=dict, hash=False)
     """What engines attain, by class of devices; `EngineCosts()` for the others."""
+    sequences: int = 256
+    """Most sequences of a pass of ROLLART's engines."""
     training_share: float = 0.35
     """Share of the peak arithmetic that training attains."""
     training_fixed_s: float = 5.0
@@ -62,7 +64,11 @@ class Parameters:
 
     def roofline(self, model: SimulatedModel, device: Device) -> Roofline:
         """One inference worker on one device."""
-        return Roofline(model, device, costs=self.costs.get(device.name, EngineCosts()))
+        return Roofline(model, device, costs=self.cost(device.name))
+
+    def cost(self, device: str) -> EngineCosts:
+        """What engines attain on a class of devices."""
+        return self.costs.get(device, EngineCosts())
 
     def training(self, model: SimulatedModel, device: Device) -> TrainingCost:
         """Times of training steps."""
@@ -81,6 +87,10 @@ class Knob:
     low: float
     high: float
 
+    def grid(self) -> tuple[float, ...]:
+        """Three values between the bounds, evenly in logarithms."""
+        return tuple(self.low * (self.high / self.low) ** share for share in (0.2, 0.5, 0.8))
+
 
 KNOBS = {
     "sequences": Knob(256, 8, 256),
@@ -89,11 +99,13 @@ KNOBS = {
     "thought_sigma": Knob(0.7, 0.3, 1.5),
     "wait_turns": Knob(8, 1, 16),
     "wait_sigma": Knob(0.5, 0.2, 1.6),
-    "swe_response": Knob(200, 40, 1_000),
+    "swe_response": Knob(200, 20, 1_000),
+    "step_scale": Knob(1.0, 0.02, 2.0),
     "switch_s": Knob(40, 10, 120),
     "copy_gib_s": Knob(12, 2, 48),
 }
-"""Medians [tokens, turns], sigmas of logarithms, most sequences of a pass, times [s], rate."""
+"""Medians [tokens, turns], sigmas of logarithms, most sequences of a pass, a time [s], a rate
+[GiB/s], and the factor of all the times of steps of environments."""
 
 STORED = Path(__file__).with_name("fitted.json")
 
@@ -103,21 +115,31 @@ _H20 = replace(VLLM_ON_H100, compute_share=0.8)
 
 def fitted(values: Mapping[str, float]) -> Parameters:
     """The parameters for values of the knobs; engines cost what was measured on an H100."""
-    sequences = round(values["sequences"])
-    classes = {"H800": VLLM_ON_H100, "H20": _H20}
+    scale = values["step_scale"]
     turns = LogNormal(values["wait_turns"], values["wait_sigma"], most=30)
     return Parameters(
-        costs={name: replace(costs, sequences=sequences) for name, costs in classes.items()},
+        costs={"H800": VLLM_ON_H100, "H20": _H20},
+        sequences=round(values["sequences"]),
         switch_s=values["switch_s"],
         across=replace(MOONCAKE, copy_gib_s=values["copy_gib_s"], sharded=False),
-        swe=replace(SWE, response=LogNormal(values["swe_response"], 0.7, most=3_000)),
-        math=replace(GEM_MATH, response=LogNormal(values["math_response"], 0.8, most=16_000)),
+        swe=_paced(SWE, scale, LogNormal(values["swe_response"], 0.7, most=3_000)),
+        web=_paced(WEB, scale, WEB.response),
+        math=_paced(GEM_MATH, scale, LogNormal(values["math_response"], 0.8, most=16_000)),
         thought=replace(
             THOUGHT,
             response=LogNormal(values["thought_response"], values["thought_sigma"], most=30_720),
         ),
         waiting=replace(WEB, turns=turns),
     )
+
+
+def _paced(domain: SimulatedDomain, scale: float, response: Distribution) -> SimulatedDomain:
+    """A domain with other responses, and all times of steps multiplied."""
+    step = domain.step_s
+    if not isinstance(step, LogNormal):
+        raise TypeError(f"steps of {domain.name} are no LogNormal")
+    step = LogNormal(step.median * scale, step.sigma, step.most * scale)
+    return replace(domain, response=response, step_s=step)
 
 
 def stored_fit() -> Parameters:

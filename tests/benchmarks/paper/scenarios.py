@@ -15,6 +15,7 @@ from rollart_flow.simulation.hardware import (
     QWEN3_30B_A3B,
     QWEN3_32B,
     QWEN25_7B,
+    EngineCosts,
     SimulatedModel,
 )
 from rollart_flow.simulation.latencies import FixedLatency, Gaussian
@@ -41,15 +42,25 @@ class Scenarios:
 
     def priced(self, scenario: Scenario) -> Scenario:
         """A scenario with the engines and the training of the parameters."""
-        given = self.parameters
+        given, costs = self.parameters, self.parameters.costs
         training = given.training(scenario.model, scenario.training.device)
-        return replace(scenario, costs=given.costs, training_cost=training, switch_s=given.switch_s)
+        if given.sequences != EngineCosts().sequences:
+            names = {pool.device.name for pool in (*scenario.rollout, scenario.training)}
+            costs = {name: replace(given.cost(name), sequences=given.sequences) for name in names}
+        return replace(scenario, costs=costs, training_cost=training, switch_s=given.switch_s)
 
-    def software(self) -> Scenario:
-        """Figure 3: SWE-bench with Qwen3-8B on 32 H800, 128 trajectories, judge apart."""
+    def of_flash(self, scenario: Scenario) -> Scenario:
+        """A scenario of ROLL Flash, whose engines have no other limit than vLLM's own."""
+        return replace(self.priced(scenario), costs=self.parameters.costs)
+
+    def software(self, *, silent: bool = False) -> Scenario:
+        """Figure 3: SWE-bench with Qwen3-8B on 32 H800, 128 trajectories; silent: of no replies."""
         scenario = self.monolithic(QWEN3_8B, 32)
-        domains = (replace(self.parameters.swe, failure=0.0),)
-        return replace(scenario, name="swe on 32 H800", domains=domains, batch_size=128)
+        domain = replace(self.parameters.swe, failure=0.0)
+        if silent:
+            domain = replace(domain, response=FixedLatency(1))
+        name = "swe on 32 H800" + (", silent" if silent else "")
+        return replace(scenario, name=name, domains=(domain,), batch_size=128)
 
     def _mix(self, model: SimulatedModel) -> tuple[SimulatedDomain, ...]:
         """Tasks of Table 1; SWE-bench only for the largest model (section 7.1)."""
@@ -162,11 +173,12 @@ class Scenarios:
             failure=0.0,
         )
         scenario = self.redundant(groups, group_size, batch_groups=32, batch_size=256)
-        return replace(scenario, name=f"{scenario.name}, Gaussian", domains=(domain,))
+        name = f"{scenario.name}, Gaussian"
+        return self.of_flash(replace(scenario, name=name, domains=(domain,)))
 
     def filtered(self, extra_prompts: int) -> Scenario:
         """ROLL Flash Figure 7: 8 prompts of 8 responses, groups without variance are refused."""
-        return self.priced(
+        return self.of_flash(
             Scenario(
                 f"8x8 +{extra_prompts}",
                 QWEN3_8B,
@@ -183,7 +195,7 @@ class Scenarios:
 
     def replicated(self, prompts: int, responses: int) -> Scenario:
         """ROLL Flash Figure 8: `responses` responses to each of `prompts` prompts."""
-        return self.priced(
+        return self.of_flash(
             Scenario(
                 f"{prompts}x{responses}",
                 QWEN3_8B,

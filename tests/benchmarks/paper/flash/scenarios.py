@@ -44,7 +44,7 @@ def thoughts(
 ) -> Scenario:
     """Section 3.2: mathematics in one turn; without devices to infer, all take turns."""
     name = f"{domain.name} {train}Train{infer}Infer, {prompts} prompts, {model.name}, {context}"
-    return given.priced(
+    return given.of_flash(
         Scenario(
             name,
             model,
@@ -78,7 +78,7 @@ def agents(given: Scenarios, name: str, *, apart: bool, redundant: bool) -> Scen
         transfer=given.parameters.within,
         shared=not apart,
     )
-    return given.priced(scenario)
+    return given.of_flash(scenario)
 
 
 def waiting(given: Scenarios, sigma: float) -> Scenario:
