@@ -26,6 +26,8 @@ def test_a_figure_is_a_row_with_both_numbers_and_people_read_a_table() -> None:
     (row,) = json.loads(RESULT.read_text())
     assert row["figure"].startswith(QUICK)
     assert row["seed"] == 0
+    assert row["basis"] == "assumed"
+    assert f"assumed: {int(row['agrees'])} of 1 within 15%" in said.out
     assert row["published"] == 125 / 37
     assert row["published_range"] == [125 / 37, 125 / 37]
     assert row["ratio"] > 1

@@ -19,8 +19,9 @@ from rollart_flow.simulation.hardware import (
 from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper.absolute import formulas, observations, predictions
 from tests.benchmarks.paper.figures import Figure, estimate
-from tests.benchmarks.paper.fitting import FAMILIES, Oracle, fit_family, published
+from tests.benchmarks.paper.fitting import FAMILIES, Oracle, fit_family, is_fitted, published
 from tests.benchmarks.paper.parameters import ASSUMED, KNOBS, fitted, stored_fit
+from tests.benchmarks.paper.published import figures
 from tests.benchmarks.paper.scenarios import Scenarios
 from tests.simulation.scenarios import ONE_POOL
 
@@ -80,6 +81,14 @@ def test_a_fit_comes_nearer_to_what_it_is_fitted_to() -> None:
     assert {n: v for n, v in values.items() if n not in family.knobs} == {
         n: v for n, v in START.items() if n not in family.knobs
     }
+
+
+def test_a_figure_is_fitted_where_all_its_numbers_are() -> None:
+    names = [figure.name for figure in figures()]
+    told = {name for name in names if is_fitted(name)}
+    for family in FAMILIES:
+        assert all(any(name.startswith(begin) for name in told) for begin in family.figures)
+    assert "ROLL Flash Figure 10: 36x9 over 32x8" in set(names) - told
 
 
 def test_a_slowdown_never_agrees_with_a_speedup() -> None:

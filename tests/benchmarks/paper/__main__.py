@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper.figures import Estimate, Figure, Finished, estimate, run_figures
 from tests.benchmarks.paper.fit_report import report_fit
+from tests.benchmarks.paper.fitting import is_fitted
 from tests.benchmarks.paper.maps.report import report_map
 from tests.benchmarks.paper.parameters import ASSUMED, Parameters, stored_fit
 from tests.benchmarks.paper.published import LEFT_OUT, figures
@@ -59,10 +60,13 @@ def main(arguments: Sequence[str]) -> int:
         runs = _simulate([figure for seeded in wanted for figure in seeded], chosen.jobs)
     except KeyboardInterrupt:
         return fail("interrupted; ONLY= simulates fewer figures", INTERRUPTED)
-    rows = [_as_object(seeded, runs) for seeded in wanted]
+    fit = chosen.parameters == "fitted"
+    rows = [_as_object(seeded, runs) | {"basis": _basis(seeded[0], fit)} for seeded in wanted]
     RESULT.write_text(json.dumps(plain(rows), ensure_ascii=False, indent=2) + "\n")
     out = console()
     out.print(_table(wanted, runs))
+    for line in _counts(rows):
+        out.print(line)
     for why, names in _reasons(wanted, runs).items():
         out.print(f"{', '.join(names)}: {why}.", style="dim")
     if not chosen.only:
@@ -141,6 +145,22 @@ def _as_object(seeded: Sequence[Figure], runs: dict[Case, Finished]) -> dict[str
         "agrees": None if figure.published is None else figure.agrees(value.mean),
     }
     return row | extra | {"why": None if figure.agrees(value.mean) else figure.why}
+
+
+def _basis(figure: Figure, fit: bool) -> str:
+    """Whether a figure is fitted, predicted by the fit, or simulated with what is assumed."""
+    if not fit:
+        return "assumed"
+    return "fitted" if is_fitted(figure.name) else "predicted"
+
+
+def _counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many of the published figures agree, by what they are based on."""
+    judged: dict[str, list[bool]] = {}
+    for row in rows:
+        if row["agrees"] is not None:
+            judged.setdefault(row["basis"], []).append(row["agrees"])
+    return [f"{basis}: {sum(good)} of {len(good)} within 15%" for basis, good in judged.items()]
 
 
 def _table(wanted: Sequence[Sequence[Figure]], runs: dict[Case, Finished]) -> Table:
