@@ -114,6 +114,7 @@ def _bound(report: "Report") -> str:
     return (
         f"rollout {bound.rollout_s:.1f} s, longest chain {bound.chain_s:.1f} s, "
         f"push of weights {bound.push_s:.1f} s; {how} training {bound.training_s:.1f} s"
+        + (f"; one after another {bound.cycle_s:.1f} s" if bound.cycle_s else "")
     )
 
 

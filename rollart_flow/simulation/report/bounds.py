@@ -37,6 +37,8 @@ class StepTimeBound:
     before."""
     push_s: float
     """Transfer of weights between training and rollout, once per step."""
+    cycle_s: float
+    """Trainings, transfers and longest attempts that follow one another, as in `path_s`."""
     serial: bool
     """Whether training and rollout wait for each other."""
 
@@ -46,7 +48,7 @@ class StepTimeBound:
         rollout = max(self.rollout_s, self.chain_s)
         if self.serial:
             return rollout + self.training_s + self.push_s
-        return max(rollout, self.training_s, self.push_s)
+        return max(rollout, self.training_s, self.push_s, self.cycle_s)
 
 
 def chain_s(script: Script, scenario: Scenario) -> float:
@@ -139,7 +141,53 @@ def bound(
     # Where weights are exchanged beside training, the first step has none to push.
     pushes = count - (schedule.swap is Swap.BESIDE and not warmup)
     longest, push = max(spread, filled) / count, scenario.push_s * pushes / count
-    return StepTimeBound(rollout, math.fsum(training) / count, longest, push, serial)
+    chains = [max(chain_s(attempt.script, scenario) for attempt in step) for step in steps]
+    before = [times.trained - began for times in record.steps[:warmup]]
+    cycle = 0.0
+    if not serial:
+        follows = list(zip(training, chains, strict=True))
+        cycle = path_s(follows, before, scenario.push_s, _reuse(schedule))
+    return StepTimeBound(rollout, math.fsum(training) / count, longest, push, cycle / count, serial)
+
+
+def path_s(
+    steps: Sequence[tuple[float, float]], before: Sequence[float], push_s: float, reuse: int | None
+) -> float:
+    """Least time until the last of these steps is trained [s].
+
+    Step s trains no earlier than step s - 1 has been trained. All of its trajectories were started
+    by version s - `reuse` or a newer one; the engines can serve that version only `push_s` after
+    its training, and the longest trajectory then takes at least its chain. The last step ends no
+    earlier than the longest path through both kinds of precedence, whatever else a schedule does.
+    A mean step is therefore at least (training + transfer + longest) / `reuse`: a trajectory that
+    may be two versions old has three steps of time, in one of which its version is trained and
+    transferred. `chain_s` alone gives it two steps, as if versions were there when training begins.
+
+    Args:
+        steps: training of each step, and the chain of its longest trajectory [s].
+        before: times at which the steps before these were trained, none of them above 0 [s].
+        push_s: transfer of a version from training to the engines; version 0 needs none.
+        reuse: steps from a version to the last one that may train what it started; None: no limit.
+    """
+    ended = [*before]
+    for training, chain in steps:
+        begins = max(0.0, ended[-1]) if ended else 0.0
+        version = len(ended) + 1 - (reuse or math.inf)
+        if version > 0:
+            begins = max(begins, ended[int(version) - 1] + push_s + chain)
+        elif not before:
+            begins = max(begins, chain)
+        ended.append(begins + training)
+    return ended[-1]
+
+
+def _reuse(schedule: Schedule) -> int | None:
+    """Steps from a version to the last one that may train what it started; None if there is no
+    limit. The engines serve at least the version before the one that is trained."""
+    newest, bound = _OLDEST - 1, schedule.bound
+    reference = bound.reference(newest - 1, newest)
+    late = (n for n in range(1, _OLDEST) if bound.is_stale(reference, newest - n))
+    return next(late, None)
 
 
 def _share(attempt: AttemptRecord, chain: float, began: float) -> float:
