@@ -14,6 +14,7 @@ from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.hardware import EngineModel
 from rollart_flow.simulation.models.batching import MAX_SEQUENCES
 from rollart_flow.simulation.record import AttemptRecord, Record
+from rollart_flow.simulation.report.paths import oldest_versions, path_s
 from rollart_flow.simulation.scenario import Scenario
 from rollart_flow.simulation.workloads import Script
 
@@ -38,7 +39,7 @@ class StepTimeBound:
     push_s: float
     """Transfer of weights between training and rollout, once per step."""
     cycle_s: float
-    """Trainings, transfers and longest attempts that follow one another, as in `path_s`."""
+    """Trainings, transfers and longest attempts that follow one another: see `paths.path_s`."""
     serial: bool
     """Whether training and rollout wait for each other."""
 
@@ -146,48 +147,8 @@ def bound(
     cycle = 0.0
     if not serial:
         follows = list(zip(training, chains, strict=True))
-        cycle = path_s(follows, before, scenario.push_s, _reuse(schedule))
+        cycle = path_s(follows, before, scenario.push_s, oldest_versions(schedule.bound))
     return StepTimeBound(rollout, math.fsum(training) / count, longest, push, cycle / count, serial)
-
-
-def path_s(
-    steps: Sequence[tuple[float, float]], before: Sequence[float], push_s: float, reuse: int | None
-) -> float:
-    """Least time until the last of these steps is trained [s].
-
-    Step s trains no earlier than step s - 1 has been trained. All of its trajectories were started
-    by version s - `reuse` or a newer one; the engines can serve that version only `push_s` after
-    its training, and the longest trajectory then takes at least its chain. The last step ends no
-    earlier than the longest path through both kinds of precedence, whatever else a schedule does.
-    A mean step is therefore at least (training + transfer + longest) / `reuse`: a trajectory that
-    may be two versions old has three steps of time, in one of which its version is trained and
-    transferred. `chain_s` alone gives it two steps, as if versions were there when training begins.
-
-    Args:
-        steps: training of each step, and the chain of its longest trajectory [s].
-        before: times at which the steps before these were trained, none of them above 0 [s].
-        push_s: transfer of a version from training to the engines; version 0 needs none.
-        reuse: steps from a version to the last one that may train what it started; None: no limit.
-    """
-    ended = [*before]
-    for training, chain in steps:
-        begins = max(0.0, ended[-1]) if ended else 0.0
-        version = len(ended) + 1 - (reuse or math.inf)
-        if version > 0:
-            begins = max(begins, ended[int(version) - 1] + push_s + chain)
-        elif not before:
-            begins = max(begins, chain)
-        ended.append(begins + training)
-    return ended[-1]
-
-
-def _reuse(schedule: Schedule) -> int | None:
-    """Steps from a version to the last one that may train what it started; None if there is no
-    limit. The engines serve at least the version before the one that is trained."""
-    newest, bound = _OLDEST - 1, schedule.bound
-    reference = bound.reference(newest - 1, newest)
-    late = (n for n in range(1, _OLDEST) if bound.is_stale(reference, newest - n))
-    return next(late, None)
 
 
 def _share(attempt: AttemptRecord, chain: float, began: float) -> float:

@@ -12,7 +12,8 @@ from rollart_flow.simulation.cluster.simulated_cluster import simulate
 from rollart_flow.simulation.hardware import H20, H800, MOONCAKE, QWEN3_8B, Roofline, TrainingCost
 from rollart_flow.simulation.latencies import FixedLatency, LatencyMixture, Uniform
 from rollart_flow.simulation.record import Record
-from rollart_flow.simulation.report.bounds import StepTimeBound, bound, chain_s, path_s
+from rollart_flow.simulation.report.bounds import StepTimeBound, bound, chain_s
+from rollart_flow.simulation.report.paths import path_s
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
 from rollart_flow.simulation.workloads import FROZEN_LAKE, GEM_GAME, WEB, Script, ScriptedTurn
 from tests.simulation.scenarios import EVERY, ONE_POOL, TWO_POOLS
@@ -150,29 +151,36 @@ def test_a_chain_is_an_attempt_alone_on_the_fastest_worker_without_its_reset() -
 # What ROLL Flash promises, where its assumptions hold: a worker takes one sample at a time.
 
 
-def least_of_all_choices(steps: list[tuple[int, int]], push: int, reuse: int) -> int:
-    """Time until the last step is trained: the least over every choice of the version that starts
-    the longest trajectory of each step, and of the swaps of the engines that the versions allow."""
+def least_of_all_choices(steps: list[tuple[int, int]], push: int, alpha: int) -> int:
+    """Time until the last step is trained: the least over every choice of the version that the
+    engines serve at each batch, of the version that starts its longest trajectory, and of delays of
+    the swaps."""
+    every = list(product((0, 1), range(alpha + 1), (0, 4)))
     best = 1 << 30
-    for ages in product(range(1, reuse + 1), repeat=len(steps)):
-        clock, trained = 0, [0]
-        for step, ((training, chain), age) in enumerate(zip(steps, ages, strict=True), start=1):
-            version = max(0, step - age)
-            served = trained[version] + push if version else 0
-            clock = max(clock, served + chain) + training
-            trained.append(clock)
-        best = min(best, clock)
+    for choices in product(every, repeat=len(steps)):
+        ended, served_since = [0], {0: 0}
+        for step, ((training, chain), (behind, age, delay)) in enumerate(
+            zip(steps, choices, strict=True), start=1
+        ):
+            newest, served = step - 1, max(0, step - 1 - behind)
+            swap = served_since.get(newest, ended[newest] + push + delay)
+            if served == newest:
+                served_since[newest] = swap
+            begun = served_since[max(0, served - age)]
+            formed = max(ended[newest], begun + chain, swap if served == newest else 0)
+            served_since[newest] = swap if served == newest else max(swap, formed)
+            ended.append(formed + training)
+        best = min(best, ended[-1])
     return best
 
 
 def test_no_choice_of_versions_beats_the_longest_path_and_one_attains_it() -> None:
     chance = Random(5)
-    for _ in range(60):
-        steps = [(chance.randint(1, 9), chance.randint(0, 30)) for _ in range(5)]
-        push, reuse = chance.randint(0, 9), chance.randint(1, 3)
-        assert path_s(steps, (), push, reuse) == least_of_all_choices(steps, push, reuse)
-        after = path_s(steps[2:], [0.0, 0.0], push, reuse)
-        assert after <= path_s(steps, (), push, reuse)
+    for alpha in (0, 1, 1, 1, 1, 1):
+        steps = [(chance.randint(1, 9), chance.randint(0, 30)) for _ in range(4)]
+        push = chance.randint(0, 9)
+        oldest = (1.0 + alpha, 2.0 + alpha)
+        assert path_s(steps, (), push, oldest) == least_of_all_choices(steps, push, alpha)
 
 
 def test_rollart_plus_nearly_reaches_the_path_of_training_transfer_and_longest_attempt() -> None:
