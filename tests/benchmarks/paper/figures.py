@@ -11,11 +11,17 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from statistics import mean, stdev
 
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.report.comparison import Case, Row, measure, simulate_case
+from rollart_flow.simulation.scenario import Scenario
 from tests.benchmarks.paper.details import Details, details_of
 
 TOLERANCE = 0.15
 """Relative difference beyond which a figure explains why it differs."""
+OTHER_LENGTHS = (
+    "the papers publish no lengths and latencies of their tasks; with those assumed here "
+)
+"""The beginning of several explanations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +149,11 @@ def estimate(values: Sequence[float]) -> Estimate:
     quantile = _STUDENT[min(len(values) - 1, len(_STUDENT)) - 1]
     half = quantile * stdev(values) / math.sqrt(len(values))
     return Estimate(middle, middle - half, middle + half)
+
+
+def case_of(scenario: Scenario, schedule: Schedule, steps: int = 4) -> Case:
+    """A run with the first seed; the other seeds are those of `Figure.seeded`."""
+    return Case(scenario, schedule, steps=steps)
 
 
 def run_figures(

@@ -1,4 +1,4 @@
-"""ROLLART section 7.4: Figure 14a, the other rows of Table 4, and the times of Table 5."""
+"""ROLLART section 7.4: Figure 14, and Tables 4 and 5."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,7 +7,7 @@ from rollart_flow.control.schedule.schedules import rollart, sync_plus
 from rollart_flow.simulation.hardware import QWEN3_32B
 from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper import measures
-from tests.benchmarks.paper.figures import Figure, exposed_pull_s, rollout_s
+from tests.benchmarks.paper.figures import Figure, case_of, exposed_pull_s, rollout_s
 from tests.benchmarks.paper.rollart.characterization import transferred
 from tests.benchmarks.paper.scenarios import MIXTURE_OF_EXPERTS, MODELS, ROLLART, Scenarios
 
@@ -24,9 +24,12 @@ TABLE_5 = (
 
 
 def figures(given: Scenarios) -> Iterator[Figure]:
-    """What section 7.4 prints beside the speedups of Figure 14b and Table 5."""
+    """Figures 14a and 14b, Table 4, and the speedups and times of Table 5."""
     yield from _overlap(given)
+    yield from _redundancy(given)
+    yield from _exposed(given)
     yield from _transfers(given)
+    yield from _prefill_decode(given)
     yield from _times(given)
 
 
@@ -71,9 +74,50 @@ def _times(given: Scenarios) -> Iterator[Figure]:
             yield Figure(name, case, None, (published, published), rollout_s, _WHY_T5)
 
 
+def _redundancy(given: Scenarios) -> Iterator[Figure]:
+    base = case_of(given.redundant(16, 8, 16, 128), sync_plus(), 3)
+    for groups, size in ((16, 12), (24, 8), (24, 12)):
+        ours = case_of(given.redundant(groups, size, 16, 128), sync_plus(), 3)
+        name = f"Figure 14b: {groups} groups of {size} over 16 of 8"
+        yield Figure(name, ours, base, (1.0, 1.62), rollout_s, _WHY_14B)
+
+
+def _exposed(given: Scenarios) -> Iterator[Figure]:
+    for model, published in zip(MODELS, (1.4, 5.1, 9.6), strict=True):
+        case = case_of(given.affine(model), ROLLART, 6)
+        name = f"Table 4: exposed weight pull [s], {model.name.removeprefix('Qwen3-')}"
+        yield Figure(name, case, None, (published, published), exposed_pull_s, _WHY_EXPOSED)
+
+
+def _prefill_decode(given: Scenarios) -> Iterator[Figure]:
+    for model, prefill, published in (
+        (QWEN3_32B, 1, 1.03),
+        (QWEN3_32B, 2, 1.05),
+        (MIXTURE_OF_EXPERTS, 1, 1.11),
+        (MIXTURE_OF_EXPERTS, 2, 1.21),
+    ):
+        ours = case_of(given.nodes(model, prefill, disaggregate=True), sync_plus(), 2)
+        together = case_of(given.nodes(model, prefill, disaggregate=False), sync_plus(), 2)
+        size = model.name.removeprefix("Qwen3-")
+        name = f"Table 5: {prefill}P{4 - prefill}D over colocation, {size}"
+        yield Figure(name, ours, together, (published, published), rollout_s, _WHY_PD)
+
+
 _WHY_14A = (
     "the paper measures against NCCL over Ethernet, whose time it does not print; here the other "
     "transfer has the push and the pull of Table 4, and neither beside the rollout"
 )
 _WHY_T4 = "push and pull are proportional to the size of the weights here"
 _WHY_T5 = "the lengths of the SWE trajectories are not published"
+_WHY_14B = (
+    "surplus is started with the rest here, and what is long is what is cancelled: the price is "
+    "the share of slow tasks, which the paper does not show"
+)
+_WHY_EXPOSED = (
+    "the last bucket's pull and the copy into the devices are exposed here; what else the paper's "
+    "workers wait for is not said"
+)
+_WHY_PD = (
+    "with prefixes cached the prompts of later turns are short here, so that there is little "
+    "prefill to take off the decode workers, which are fewer and share passes among more"
+)
