@@ -43,6 +43,17 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Preferences:
+    """How far the policy preferred what it was told to prefer, at the start of steps."""
+
+    margins: tuple[float, ...]
+    """Mean implicit reward of the preferred less that of the rejected, by step."""
+    accuracies: tuple[float, ...]
+    """Fraction of pairs whose preferred trajectory has the higher implicit reward, by step; empty
+    without pairs."""
+
+
+@dataclass(frozen=True)
 class Summary:
     """The figures of a run."""
 
@@ -84,6 +95,8 @@ class Summary:
     """Sampled tokens of captured agents, delivered or not; None without such agents."""
     rescorings: Mapping[str, int] = field(default_factory=dict)
     """Attempts that each rescoring judged, by its name."""
+    preferences: Preferences | None = None
+    """None if the run did not learn from preferences."""
     warnings: tuple[str, ...] = ()
     """Failures that did not end the run: of the maintenance of its tables, and of trackers; and
     alarms."""
@@ -93,6 +106,7 @@ class Summary:
             **self.__dict__,
             "curves": [curve.__dict__ for curve in self.curves],
             "rescorings": dict(self.rescorings),
+            "preferences": self.preferences and self.preferences.__dict__,
             "environments": self.environments and self.environments.as_json(),
             "captured": self.captured and self.captured.as_json(),
         }
@@ -159,6 +173,7 @@ def summarize(run: "Run") -> Summary:
         environments=environment_use(tables),
         captured=token_account(tables),
         rescorings=rescorings(tables),
+        preferences=_preferences(tables),
         warnings=_warnings(tables),
     )
 
@@ -208,6 +223,16 @@ def _outcomes(tables: "Snapshot") -> dict[str, int]:
     rows = ViewReader(tables).read(WASTE, page=Page(rows=len(Outcome) * (len(Reason) + 1))).frame
     counted = rows.group_by("outcome").agg(pl.col("attempts").cast(pl.Int64).sum())
     return dict(counted.sort("attempts", "outcome", descending=[True, False]).iter_rows())
+
+
+def _preferences(tables: "Snapshot") -> Preferences | None:
+    from rollart_flow.metrics.preferences import preferences_by_step
+
+    found = preferences_by_step(tables.batches).collect()
+    margins, accuracies = (
+        tuple(found[name].drop_nulls().to_list()) for name in ("margin", "accuracy")
+    )
+    return Preferences(margins, accuracies) if margins else None
 
 
 def _warnings(tables: "Snapshot") -> tuple[str, ...]:

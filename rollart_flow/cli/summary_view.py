@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rollart_flow.cli.output import duration, grid, sparkline
-from rollart_flow.cli.summary import Curve, Summary
+from rollart_flow.cli.summary import Curve, Preferences, Summary
 from rollart_flow.text import counted
 
 
@@ -64,6 +64,14 @@ def _said(name: str, ages: Mapping[int, int], summary: Summary) -> str:
     return f"at most {max(ages)}{alpha}; {counts}"
 
 
+def _preferred(found: Preferences) -> str:
+    margins, accuracies = found.margins, found.accuracies
+    said = f"margin {margins[0]:.3g} -> {margins[-1]:.3g}"
+    if accuracies:
+        said += f", accuracy {accuracies[0]:.2f} -> {accuracies[-1]:.2f}"
+    return f"{said}, first and last step"
+
+
 def _figures(summary: Summary) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row("staleness", _said("staleness", summary.staleness, summary))
@@ -85,6 +93,8 @@ def _figures(summary: Summary) -> Table:
     if (captured := summary.captured) is not None:
         attempts, calls = counted(captured.attempts, "attempt"), counted(captured.calls, "call")
         table.add_row("captured", f"{attempts}, {calls}; {captured}")
+    if summary.preferences is not None:
+        table.add_row("preferences", _preferred(summary.preferences))
     if summary.rescorings:
         judged = (f"{name} ({counted(n, 'attempt')})" for name, n in summary.rescorings.items())
         table.add_row("rescored", Text(", ".join(judged)))

@@ -74,8 +74,12 @@ _TRAIN = (
     Metric("train/tokens", "tokens", "tokens of the batch"),
     Metric("train/action_tokens", "tokens", "tokens of the batch that the policy generated"),
     Metric("train/skipped", "", "1 where the batch could not be trained on"),
+    Metric("train/preference_margin", "", "mean implicit reward of preferred trajectories less "
+           "that of rejected ones"),
+    Metric("train/preference_accuracy", "", "fraction of pairs whose preferred trajectory has the "
+           "higher implicit reward"),
     _spread("train/advantage", "", "advantage of a trajectory, averaged over its tokens"),
-)
+)  # fmt: skip
 _ROLLOUT = (
     _spread("rollout/reward", "", "reward of an attempt", "domain"),
     Metric("rollout/solved", "", "fraction of the attempts that their environment calls solved",

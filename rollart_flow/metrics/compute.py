@@ -8,6 +8,7 @@ from rollart_flow.metrics.captured import gateway_figures, sandbox_figures
 from rollart_flow.metrics.catalog import EVALUATION
 from rollart_flow.metrics.figures import Figure, figure
 from rollart_flow.metrics.grouped import by_label, first_rows, spread
+from rollart_flow.metrics.preferences import preferences_by_step
 from rollart_flow.metrics.window import RecordKind, Window
 from rollart_flow.types import TRAINABLE, EventKind, Outcome
 
@@ -65,6 +66,10 @@ def _training(window: Window) -> Iterator[Figure]:
     groups = window.group_count()
     if groups:
         yield figure("train/zero_variance", row["zero_variance_groups"] / groups)
+    for found in preferences_by_step(window.batch.lazy()).collect().iter_rows(named=True):
+        for name in ("margin", "accuracy"):
+            if found[name] is not None:
+                yield figure(f"train/preference_{name}", found[name])
     yield from spread("train/advantage", window.batch.select(pl.col("advantage").list.mean()))
 
 

@@ -6,6 +6,7 @@ OVERVIEW: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "train": {
         "reward": ("train/reward", "rollout/reward"),
         "loss": ("train/loss", "train/value_loss"),
+        "preferences": ("train/preference_margin", "train/preference_accuracy"),
         "solved": ("rollout/solved",),
         "length": ("rollout/tokens", "rollout/action_tokens"),
     },

@@ -10,6 +10,7 @@ from datetime import datetime
 
 import polars as pl
 
+from rollart_flow.metrics.preferences import COLUMNS as PREFERENCES
 from rollart_flow.store.snapshot import Tables
 from rollart_flow.types import EventKind
 
@@ -28,7 +29,9 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Columns that are read of the tables with large ones."""
 
-_BATCHES = "committed_at", "step", "position", "trajectory_id", "group_id", "advantage"
+_BATCHES = (
+    "committed_at", "step", "position", "trajectory_id", "group_id", "advantage", *PREFERENCES,
+)  # fmt: skip
 
 
 class RowRange:

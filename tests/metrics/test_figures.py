@@ -3,11 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from rollart_flow.metrics.catalog import GROUPS, METRICS
 from rollart_flow.metrics.figures import flat
 from rollart_flow.metrics.overview import OVERVIEW
+from rollart_flow.metrics.preferences import preferences_by_step
 from rollart_flow.metrics.reading import Cursor, RecordReader
 from rollart_flow.metrics.samples import LONGEST_MESSAGE, sampled_attempts
 from rollart_flow.metrics.window import RecordKind, RunRecord
@@ -55,6 +57,19 @@ def test_a_real_run_has_figures_of_every_group_that_it_uses(finished_run: Run) -
     steps = [each for each in records(finished_run) if each.kind is RecordKind.STEP]
     groups = {figure.metric.group for step in steps for figure in step.figures}
     assert groups == {"train", "rollout", "env", "engine", "buffer", "time"}
+
+
+def test_margin_and_accuracy_are_those_of_the_pairs_of_each_step() -> None:
+    rows = pl.DataFrame(
+        {
+            "step": [1, 1, 1, 1, 2, 2, 3],
+            "preferred": [True, False, False, True, True, False, None],
+            "pair": [0, 0, 1, 1, None, None, None],
+            "implicit_reward": [0.5, 0.25, 1.0, 0.75, 2.0, 0.5, None],
+        }
+    )
+    found = preferences_by_step(rows.lazy()).collect()
+    assert found.rows() == [(1, 0.0, 0.5), (2, 1.5, None)]
 
 
 def test_names_are_those_of_groups_and_the_overview_has_declared_ones() -> None:

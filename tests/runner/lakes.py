@@ -1,4 +1,4 @@
-"""A pipeline whose environment shows images, for runs of two steps."""
+"""A pipeline whose environment shows images, and one that learns from its run: two steps each."""
 
 LAKES = """
 from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
@@ -25,3 +25,19 @@ FRESH = "Policy.tiny(images=True, engine='transformers', hidden=32, heads=2, max
 def lakes(policy: str = FRESH, train: str = "") -> str:
     """Text of the pipeline: a policy, and further arguments of `train`."""
     return LAKES.format(policy=policy, train=train)
+
+
+DRAWS = """
+from rollart_flow import Pipeline, Policy, stored, train
+from rollart_flow.algorithms import grpo
+
+policy = {policy}
+source = stored("{source}", batch_size=8)
+steps = train(source, policy, grpo(), steps=2, checkpoint_every=2)
+pipeline = Pipeline("looks", steps)
+"""
+
+
+def draws(source: str, policy: str = FRESH) -> str:
+    """Text of a pipeline that learns from a run of `lakes`."""
+    return DRAWS.format(source=source, policy=policy)

@@ -14,7 +14,7 @@ from rollart_flow.store.layout import weights_uri
 from rollart_flow.weights import stored_weights
 from tests.cli.shell import rollart
 from tests.models.vision import save_tiny_vision
-from tests.runner.lakes import lakes
+from tests.runner.lakes import draws, lakes
 from tests.runner.local import calling, run_with
 
 
@@ -117,3 +117,18 @@ def test_processes_of_ray_train_on_images(train: str, tmp_path: Path) -> None:
     assert {path.stem for path in Path(made.uri, "images").iterdir()} == named
     replayed = replay_step(made.uri, 2)
     assert replayed.recomputed["loss"] == pytest.approx(replayed.recorded["loss"], abs=1e-5)
+
+
+def test_rows_are_drawn_into_another_run_with_the_images_of_their_own(
+    run: Run, loaded: LoadedPipeline, tmp_path: Path
+) -> None:
+    policy = next(line for line in loaded.source_text.splitlines() if line.startswith("policy = "))
+    text = draws(run.uri, policy.removeprefix("policy = "))
+    looked = runner.run(
+        load_source(text, tmp_path / "looks.py"), store=str(tmp_path), executor="inline"
+    )
+    batch = open_run(looked.uri).batch(2)
+    assert batch["images"].null_count == 0
+    assert set(batch["source_run"].to_pylist()) == {run.uri}
+    assert not Path(looked.uri, "images").exists(), "each image lies in its own run"
+    assert replay_step(looked.uri, 2).equal

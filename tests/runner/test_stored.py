@@ -1,5 +1,6 @@
 """Runs that learn from what other runs have stored: offline, or mixed into their own batches."""
 
+import json
 import os
 import shutil
 import signal
@@ -29,6 +30,7 @@ from rollart_flow.ui.app import ui_app
 from rollart_flow.ui.catalog import RunCatalog
 from rollart_flow.ui.guard import Readers
 from rollart_flow.views.pages import PAGES
+from tests.cli.shell import rollart
 from tests.copies import Rows, copied
 from tests.runner.local import AfterStep, calling, nothing, pid_of
 
@@ -37,7 +39,7 @@ OFFLINE = '''"""Learns from a stored run."""
 import polars as pl
 
 from rollart_flow import Pipeline, Policy, evaluate, stored, train
-from rollart_flow.algorithms import grpo, sft, topr
+from rollart_flow.algorithms import dpo, grpo, sft, topr
 from rollart_flow.envs import FrozenLake
 
 policy = Policy.tiny(hidden=32)
@@ -392,3 +394,34 @@ def test_a_mix_that_means_nothing_is_refused(keywords: str, weights: str, said: 
     text = MIXED.format(source="small", keywords=keywords).replace("(2, 1)", weights)
     with pytest.raises(RollartError, match=said):
         load_source(text, "mixed.py", {})
+
+
+def test_pairs_of_several_runs_are_learned_from_and_their_margins_shown(
+    finished_run: Run, store: Path, tmp_path: Path
+) -> None:
+    def varied(rows: Rows) -> Rows:
+        return [{**row, "reward": float(number % 2)} for number, row in enumerate(rows)]
+
+    theirs = [copied(finished_run, tmp_path / name, {"trajectories": varied}) for name in "ab"]
+    loaded = offline(
+        f'{theirs[0].uri}", "{theirs[1].uri}',
+        'prefer=pl.col("reward") > 0, batch_size=16',
+        "dpo()",
+    )
+    run = finished(loaded, store, "pairs")
+    drawn = run.batches.collect()
+    assert set(drawn["source_run"]) == {each.uri for each in theirs}
+    names = drawn.select("source_run", pl.col("trajectory_id").str.split("/").list.first())
+    assert set(names.rows()) == {(each.uri, each.info.name) for each in theirs}
+    pairs = drawn.group_by("step", "pair").agg(
+        pl.col("group_id").n_unique(), pl.col("source_run").n_unique()
+    )
+    assert set(pairs.select("group_id", "source_run").rows()) == {(1, 1)}
+    assert replay_step(run.uri, 3).equal
+    shown = json.loads(rollart("show", run.uri, "--json").out)["preferences"]
+    last = drawn.filter(pl.col("step") == 4).sort("pair", "preferred")["implicit_reward"]
+    margins = [better - worse for worse, better in last.reshape((-1, 2)).to_list()]
+    assert shown["margins"][0] == pytest.approx(0, abs=1e-5), "the reference is where it starts"
+    assert shown["margins"][3] == pytest.approx(sum(margins) / 8, rel=1e-5)
+    assert shown["accuracies"][3] == sum(margin > 0 for margin in margins) / 8
+    assert "first and last step" in rollart("show", run.uri).out

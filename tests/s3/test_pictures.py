@@ -9,10 +9,10 @@ from rollart_flow.replay import replay_step, replay_trajectory
 from rollart_flow.store import open_run
 from rollart_flow.store.layout import images_uri
 from rollart_flow.store.s3.blobs import S3Blobs
-from tests.runner.lakes import lakes
+from tests.runner.lakes import draws, lakes
 
 
-def test_images_in_a_bucket_are_trained_replayed_and_read_by_a_fork(
+def test_images_in_a_bucket_are_trained_replayed_and_read_by_forks_and_other_runs(
     remote: str, tmp_path: Path
 ) -> None:
     loaded = load_source(lakes(), tmp_path / "sees.py")
@@ -31,3 +31,8 @@ def test_images_in_a_bucket_are_trained_replayed_and_read_by_a_fork(
     export(run, tmp_path / "exported", version=2)
     assert load_folder(tmp_path / "exported")[0].pictures() is not None
     assert "AutoModelForImageTextToText" in (tmp_path / "exported" / "README.md").read_text()
+    drawing = load_source(draws(run.uri), tmp_path / "looks.py")
+    drawn = open_run(runner.run(drawing, store=str(tmp_path), executor="inline").uri)
+    assert set(drawn.batch(2)["source_run"].to_pylist()) == {run.uri}
+    assert drawn.batch(2)["images"].null_count == 0
+    assert replay_step(drawn.uri, 2).equal
