@@ -71,6 +71,26 @@ def long_ones(attempt: int) -> dict[str, pa.Table]:
     return {"trajectories": table(attempted)}
 
 
+def clock_ahead(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How far the event loop's clock is ahead of time [s], which a test may change."""
+    loop = asyncio.get_running_loop()
+    time, ahead = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: time() + ahead[0])
+    return ahead
+
+
+async def after_an_hour(writer: Watched, ahead: list[float]) -> Committer:
+    """A committer whose first commit took an hour, after which a full one rests for three."""
+    group = committer(writer, rows=1)
+    writer.go_on.clear()
+    slow = asyncio.create_task(group.commit(one(0)))
+    await asyncio.to_thread(writer.entered.wait, 60)
+    ahead[0] = NEVER_S
+    writer.go_on.set()
+    await slow
+    return group
+
+
 def committed(writer: Watched) -> list[str]:
     rows = Run(writer.uri).trajectories.sort("seq").collect()
     return rows["trajectory_id"].to_list()
@@ -88,16 +108,7 @@ async def test_rows_wait_for_one_another_until_there_are_enough(writer: Watched)
 async def test_full_commits_of_long_trajectories_rest_in_proportion_to_the_last_one(
     writer: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = asyncio.get_running_loop()
-    time, ahead = loop.time, [0.0]
-    monkeypatch.setattr(loop, "time", lambda: time() + ahead[0])
-    group = committer(writer, rows=1)
-    writer.go_on.clear()
-    slow = asyncio.create_task(group.commit(one(0)))
-    await asyncio.to_thread(writer.entered.wait, 60)
-    ahead[0] = NEVER_S  # the first commit takes an hour
-    writer.go_on.set()
-    await slow
+    group = await after_an_hour(writer, clock_ahead(monkeypatch))
     long = asyncio.create_task(group.commit(long_ones(1)))
     for _ in range(100):
         await asyncio.sleep(0)
@@ -111,16 +122,8 @@ async def test_full_commits_of_long_trajectories_rest_in_proportion_to_the_last_
 async def test_a_full_commit_does_not_rest_once_no_more_rows_come(
     writer: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = asyncio.get_running_loop()
-    time, ahead = loop.time, [0.0]
-    monkeypatch.setattr(loop, "time", lambda: time() + ahead[0])
-    group = committer(writer, rows=1)
-    writer.go_on.clear()
-    slow = asyncio.create_task(group.commit(one(0)))
-    await asyncio.to_thread(writer.entered.wait, 60)
-    ahead[0] = NEVER_S  # the first commit takes an hour, after which a full one rests for three
-    writer.go_on.set()
-    await slow
+    ahead = clock_ahead(monkeypatch)
+    group = await after_an_hour(writer, ahead)
     full = asyncio.create_task(group.commit(long_ones(1)))
     for _ in range(100):
         await asyncio.sleep(0)
@@ -146,9 +149,7 @@ async def test_the_time_of_the_commit_before_counts_towards_the_interval(
     writer: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hour = 3600.0
-    loop = asyncio.get_running_loop()
-    time, ahead = loop.time, [0.0]
-    monkeypatch.setattr(loop, "time", lambda: time() + ahead[0])
+    ahead = clock_ahead(monkeypatch)
     group = committer(writer, seconds=4 * hour)
     writer.go_on.clear()
     first = asyncio.create_task(group.commit(one(0), at_once=True))
