@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -62,7 +62,7 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(2 * _CLOSE_S)
         if self._thread.is_alive():
-            _abandon(asyncio.all_tasks(self._loop))
+            _abandon(self._loop)
 
     def _run(self) -> None:
         try:
@@ -104,14 +104,20 @@ async def _cancel_all() -> None:
         cancelled = tasks
         ended, _ = await asyncio.wait(tasks, timeout=_CLOSE_S)
         if not ended:
-            _abandon(tasks)
+            _abandon(asyncio.get_running_loop())
             return
 
 
-def _abandon(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Let tasks of users' code that hangs go: their loop ends, and asyncio shall not report it."""
-    for task in tasks:
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+def _abandon(loop: asyncio.AbstractEventLoop) -> None:
+    """Let go of the tasks of users' code that goes on although it was cancelled: it cannot be ended
+    within this process, and their loop shall not report that they are pending when it is gone."""
+    loop.set_exception_handler(_report_unless_pending)
+
+
+def _report_unless_pending(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    task = context.get("task")
+    if not isinstance(task, asyncio.Task) or task.done():
+        loop.default_exception_handler(context)
 
 
 class LocalMethod:
