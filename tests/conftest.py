@@ -57,7 +57,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes longest first, so that all processes end at about the same time.
 
-    The modules whose tests share a Ray are the very first: any other Ray ends the shared one.
+    The modules whose tests share a Ray follow each other: any other Ray ends the shared one.
     """
     longest_first(items)
 
@@ -77,8 +77,26 @@ def end_of_shared_ray() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def shared_ray() -> None:
-    """A Ray of this machine for all tests of this process; a module's tests find it running."""
-    SHARED_RAY.start()
+    """A Ray of this machine, as a run starts it, for all tests of this process."""
+    SHARED_RAY.start("run")
+
+
+@pytest.fixture(scope="module")
+def ray_of_gpus() -> None:
+    """A Ray that says that it has two GPUs and no resource class, for all tests of this process."""
+    SHARED_RAY.start("gpus")
+
+
+@pytest.fixture(scope="module")
+def ray_of_classes() -> None:
+    """A Ray that has `tests.local_ray.CLASSES`, for all tests of this process."""
+    SHARED_RAY.start("classes")
+
+
+@pytest.fixture(scope="module")
+def ray_of_nodes() -> None:
+    """A Ray of three nodes for all tests of this process: CPUs, four H800s, three H20s."""
+    SHARED_RAY.start("nodes")
 
 
 FINISHED_STEPS = 4

@@ -1,13 +1,15 @@
 """Ray in the process of a test.
 
-A process of pytest runs one Ray at a time. Tests of runs share one (`shared_ray`, a fixture of
-`tests.conftest`), which starts when the first of them asks for it. A test that needs other
-resources starts its own with `own_ray` or `ray_nodes`, which end the shared one first; the order
-of modules in `tests.conftest` sees to it that this happens once.
+A process of pytest runs one Ray at a time. Tests that need the same kind of it share one: fixtures
+of `tests.conftest` start a kind of `KINDS` when the first test asks for it, and it runs until a
+test needs another one. A test whose Ray is no one else's starts it with `own_ray` or `ray_nodes`.
+The order of modules in `tests.spread` sees to it that each kind is started once.
 """
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -17,29 +19,32 @@ from ray.cluster_utils import Cluster as RayCluster
 
 _STARTS = 3
 """How often a Ray is started before a test fails."""
+_RESERVED = ("GPU", "H800", "H20")
+"""What tests reserve of a Ray that they share."""
+_RELEASED_S = 60.0
+"""Longest time until Ray counts as free what was released [s]."""
 
 
 class SharedRay:
-    """The Ray of this machine that the tests of one process of pytest share."""
+    """The Ray that the tests of one process of pytest share."""
 
     def __init__(self) -> None:
         self._cluster = ExitStack()
-        self._running = False
+        self._kind = ""
 
-    def start(self) -> None:
-        """Start it, unless it runs."""
-        # Loads torch, which workers that load the module of a test should not.
-        from rollart_flow.runner.executors.ray_cluster import ray_cluster
-
-        if not self._running:
-            self._cluster.enter_context(ray_cluster())
-            self._running = True
+    def start(self, kind: str) -> None:
+        """Start a kind of `KINDS`, unless it runs, and end another one."""
+        if self._kind == kind:
+            _wait_until_released()
+            return
+        self.end()
+        self._cluster.enter_context(KINDS[kind]())
+        self._kind = kind
 
     def end(self) -> None:
-        """End it, if it runs."""
-        if self._running:
-            self._running = False
-            self._cluster.close()
+        """End the one that runs, if any."""
+        self._kind = ""
+        self._cluster.close()
 
 
 SHARED_RAY = SharedRay()
@@ -75,6 +80,7 @@ def ray_nodes(*nodes: dict[str, Any]) -> Iterator[RayCluster]:
                 quiet = {"include_dashboard": False} if number == 0 else {}
                 cluster.add_node(**settings, **quiet)
         ray.init(address=cluster.address, log_to_driver=False)
+        cluster.wait_for_nodes()
 
     def end() -> None:
         ray.shutdown()
@@ -85,6 +91,15 @@ def ray_nodes(*nodes: dict[str, Any]) -> Iterator[RayCluster]:
         yield started[-1]
     finally:
         end()
+
+
+def _wait_until_released() -> None:
+    """Return once Ray counts as free what the tests before have released; it tells nobody."""
+    end = time.monotonic() + _RELEASED_S
+    total = ray.cluster_resources()
+    while any(ray.available_resources().get(name, 0) < total.get(name, 0) for name in _RESERVED):
+        assert time.monotonic() < end, "a test has left something reserved"
+        time.sleep(0.02)
 
 
 def _tried(start: Callable[[], None], end: Callable[[], None]) -> None:
@@ -114,3 +129,27 @@ def _without_watchers() -> Iterator[None]:
         for starts in ("start_log_monitor", "start_monitor", "start_api_server"):
             patches.enter_context(patch.object(Node, starts, lambda *_, **__: None))
         yield
+
+
+def _ray_of_runs() -> AbstractContextManager[object]:
+    # Loads torch, which workers that load the module of a test should not.
+    from rollart_flow.runner.executors.ray_cluster import ray_cluster
+
+    return ray_cluster()
+
+
+CLASSES = {"H800": 8.0, "H20": 24.0}
+"""Units of the two resource classes of the Ray `classes`, as in ROLLART's Listing 1."""
+KINDS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "run": _ray_of_runs,
+    "gpus": partial(own_ray, num_gpus=2),
+    "classes": partial(own_ray, num_cpus=4, num_gpus=0, resources=CLASSES),
+    "nodes": partial(
+        ray_nodes,
+        {"num_cpus": 2, "num_gpus": 0},
+        {"num_cpus": 1, "num_gpus": 4, "resources": {"H800": 4}},
+        {"num_cpus": 1, "num_gpus": 0, "resources": {"H20": 3}},
+    ),
+}
+"""Each Ray that tests share: as a run starts it; with two GPUs and no resource class; with two
+classes; and of three nodes, where the H800s are GPUs and the H20s only say so."""

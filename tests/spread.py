@@ -1,7 +1,7 @@
 """How the files of tests are spread over the processes of pytest-xdist.
 
-Files of a group go to one process, which does once what all of them need. What takes longest goes
-first, so that no process is left with it at the end.
+Files of a group go to one process, in their order, which does once what all of them need. What
+takes longest goes first, so that no process is left with it at the end.
 """
 
 import pytest
@@ -22,6 +22,22 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tests/trainers/checkpoint/test_publishing.py",
         "tests/resources/test_handles.py",
         "tests/resources/test_serverless_methods.py",
+        # from its second test on a Ray with GPUs
+        "tests/runner/test_placement.py",
+        "tests/resources/test_gpus.py",
+    ),
+    "a Ray of two classes": (
+        # starts it for its last test
+        "tests/pipelines/test_gallery.py",
+        "tests/operators/test_rebinding.py",
+        "tests/resources/test_cluster.py",
+        "tests/resources/test_listing_1.py",
+        "tests/runner/test_processes.py",
+        "tests/runner/test_hybrid.py",
+    ),
+    "a Ray of three nodes": (
+        "tests/resources/test_devices.py",
+        "tests/resources/test_manager.py",
     ),
     "ranks of trainers": (
         "tests/trainers/backends/megatron/",
@@ -45,7 +61,7 @@ LONGEST = (
     "the Ray that tests share",
     "ranks of trainers",
     "tests/runner/test_waits.py",
-    "tests/pipelines/test_gallery.py",
+    "a Ray of two classes",
     "tests/runner/test_adapter_versions.py",
     "tests/runner/test_stored.py",
     "tests/serverless/transports/test_serve.py",
@@ -57,12 +73,11 @@ LONGEST = (
     "tests/chaos/test_quick.py",
     "tests/trackers/test_libraries.py",
     "tests/runner/executors/test_inline.py",
-    "tests/resources/test_manager.py",
+    "a Ray of three nodes",
     "tests/store/test_properties.py",
     "tests/test_plugins.py",
     "tests/test_wheel.py",
     "tests/operators/test_buffer.py",
-    "tests/resources/test_cluster.py",
     "tests/test_hostile_values.py",
     "tests/s3/test_pictures.py",
     "tests/trainers/test_ranks.py",
@@ -81,9 +96,16 @@ def group_of(nodeid: str) -> str:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Order tests by their groups; those of a file stay together, in their order."""
+    """Order tests by their groups, then by the groups' files; those of a file stay in order."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(group_of(item.nodeid), len(ranks)))
+
+    def rank(item: pytest.Item) -> tuple[int, int]:
+        group = group_of(item.nodeid)
+        files = GROUPS.get(group, ())
+        place = next((at for at, file in enumerate(files) if item.nodeid.startswith(file)), 0)
+        return ranks.get(group, len(ranks)), place
+
+    items.sort(key=rank)
 
 
 class ByGroup(LoadFileScheduling):  # type: ignore[misc]

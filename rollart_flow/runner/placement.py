@@ -122,22 +122,39 @@ def holds_in_turns(pipeline: Pipeline, manager: ResourceManager) -> bool:
     return pipeline.buffer.schedule.shared and devices
 
 
+def check_one_class(pipeline: Pipeline) -> None:
+    """Refuse engines of several resource classes whose schedule puts them on the trainer's devices.
+
+    Raises:
+        SettingsError: names the classes.
+    """
+    if pipeline.offline or not pipeline.buffer.schedule.shared:
+        return
+    if len(classes := _engine_classes(pipeline)) > 1:
+        raise SettingsError(
+            f"{_in_turns(pipeline)}: rollout.hw_affinity must name one class, "
+            f"not {' and '.join(classes)}"
+        )
+
+
+def _in_turns(pipeline: Pipeline) -> str:
+    """Return how an error about devices that are held in turns begins."""
+    buffer = pipeline.buffer
+    return f"{buffer.name}: schedule {buffer.schedule.name} puts engines on the trainer's devices"
+
+
 def check_turns(pipeline: Pipeline) -> None:
     """Refuse a pipeline whose engines and trainer cannot hold the same devices in turns.
 
     Raises:
         SettingsError: names the setting to change.
     """
-    rollout, train, schedule = pipeline.rollout, pipeline.train, pipeline.buffer.schedule
-    said = f"{pipeline.buffer.name}: schedule {schedule.name} puts engines on the trainer's devices"
-    classes = _engine_classes(pipeline)
+    check_one_class(pipeline)
+    rollout, train = pipeline.rollout, pipeline.train
+    swap = pipeline.buffer.schedule.swap
     refused = (
-        (schedule.swap is not Swap.AFTER, "its engines must not generate while it trains"),
+        (swap is not Swap.AFTER, "its engines must not generate while it trains"),
         (isinstance(rollout.hw_affinity, str), "rollout.hw_affinity cannot be 'auto'"),
-        (
-            len(classes) > 1,
-            f"rollout.hw_affinity must name one class, not {' and '.join(classes)}",
-        ),
         (rollout.sliding_workers > 0, "set rollout.sliding_workers to 0"),
         (rollout.prefill_workers > 0, "set rollout.prefill_workers to 0"),
         (rollout.engine_units > 1, f"set rollout.engine_units to 1, not {rollout.engine_units}"),
@@ -157,7 +174,7 @@ def check_turns(pipeline: Pipeline) -> None:
     )
     for applies, reason in refused:
         if applies:
-            raise SettingsError(f"{said}: {reason}")
+            raise SettingsError(f"{_in_turns(pipeline)}: {reason}")
 
 
 def _engine_classes(pipeline: Pipeline) -> tuple[str, ...]:
@@ -179,9 +196,9 @@ def place_in_turns(
     """
     if any(placement.granted == CPU for placement in training):
         raise RunFailedError(
-            f"{pipeline.buffer.name}: schedule {pipeline.buffer.schedule.name} puts engines on the "
-            f"trainer's devices, but the {len(training)} ranks of the {pipeline.train.backend} "
-            "trainer were placed on CPUs; lower train.ranks, or free devices of one class"
+            f"{_in_turns(pipeline)}, but the {len(training)} ranks of the "
+            f"{pipeline.train.backend} trainer were placed on CPUs; lower train.ranks, or free "
+            "devices of one class"
         )
     trainers = [replace(placement, in_turns=True) for placement in training]
     engines = [

@@ -1,7 +1,6 @@
 """Rebinding where a class has come that the run cannot use after all."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,16 +15,10 @@ from rollart_flow.resources import CPU, Placement, Request, WorkerHandle
 from rollart_flow.types import EventKind, Reason
 from tests.control.workers import Commanded
 from tests.dst.log import EventLog
-from tests.local_ray import own_ray
 
 STAND_IN = Placement("engine-cpu-0", "generation", CPU, (Request("default", "H800"),))
 
-
-@pytest.fixture(autouse=True)
-def cluster() -> Iterator[None]:
-    """Two CPUs and the H800 that was asked for."""
-    with own_ray(resources={"H800": 1}):
-        yield
+pytestmark = pytest.mark.usefixtures("ray_of_classes")
 
 
 async def test_those_that_stand_in_serve_on_where_the_workers_that_came_cannot_start() -> None:
@@ -35,6 +28,7 @@ async def test_those_that_stand_in_serve_on_where_the_workers_that_came_cannot_s
     }  # fmt: skip
     log, stands_in = EventLog(), Commanded(STAND_IN.worker)
     bound: list[pa.Table] = []
+    before = ray.util.placement_group_table().keys()
     fleet = EngineGroup([stands_in], 0, log)
     handles: dict[str, WorkerHandle[EngineWorker]] = {STAND_IN.worker: WorkerHandle(STAND_IN, None)}
     spawning = Spawning(arguments, max_concurrency=8, workers={"generation": 1}, units=1)
@@ -46,5 +40,6 @@ async def test_those_that_stand_in_serve_on_where_the_workers_that_came_cannot_s
     assert "worker engine-h800-0 cannot start: " in str(crash.detail["error"])
     assert (list(handles), fleet.workers, bound) == ([STAND_IN.worker], (stands_in,), [])
     assert stands_in.drawing
-    (group,) = ray.util.placement_group_table().values()
-    assert group["state"] == "REMOVED"
+    groups = ray.util.placement_group_table()
+    (added,) = groups.keys() - before
+    assert groups[added]["state"] == "REMOVED"

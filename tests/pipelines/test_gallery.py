@@ -14,6 +14,7 @@ import pytest
 from rollart_flow import runner
 from rollart_flow.pipeline import load_pipeline
 from rollart_flow.replay import keep_logprobs, replay_captured
+from rollart_flow.runner.placement import Grant, preview
 from rollart_flow.sandbox.bubblewrap.variant import VARIANT
 from rollart_flow.store import Run, open_run
 from rollart_flow.types import EventKind, Reason, Split
@@ -23,7 +24,6 @@ from tests.envs.foreign.nemo_gym_server import CounterRoutes, counting
 from tests.envs.foreign.openenv_server import Answer, counting_in_a_thread, shown
 from tests.envs.foreign.venvs import newer_python, served, venv
 from tests.extras import needs
-from tests.local_ray import own_ray
 from tests.s3.server import BUCKET, s3_server
 
 GALLERY = Path(__file__).parents[2] / "pipelines"
@@ -246,14 +246,6 @@ def test_a_critic_is_trained_beside_the_policy(folder: str) -> None:
     assert run.batches.collect()["targets"].null_count() == 0
 
 
-def test_each_domain_is_generated_on_the_class_that_it_is_bound_to(folder: str) -> None:
-    with own_ray(num_cpus=4, resources={"H800": 2.0, "H20": 1.0}):
-        run = ran("two_classes", folder, executor="ray")
-    turns = trained(run).select("domain", "turns").explode("turns")
-    used = turns.select("domain", pl.col("turns").struct.field("hardware")).unique()
-    assert set(used.iter_rows()) == {("frozenlake", "H800"), ("arithmetic", "H20")}
-
-
 def test_the_environment_is_at_an_openenv_server(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,3 +447,23 @@ def test_every_file_of_the_gallery_is_run_here_and_listed_in_its_page() -> None:
     assert [name for name in FILES if f'"{name}' not in here] == []
     page = (GALLERY.parent / "docs" / "gallery.md").read_text()
     assert set(re.findall(r"^\| `pipelines/(\w+)\.py`", page, re.MULTILINE)) == files
+
+
+@pytest.mark.usefixtures("ray_of_classes")
+def test_each_domain_is_bound_to_its_class_and_falls_back_to_cpus(folder: str) -> None:
+    granted = preview(load_pipeline(GALLERY / "two_classes.py", TINY).pipeline)
+    assert {Grant("generation", "frozenlake", "H800", "H800", 1)} <= set(granted)
+    assert {Grant("generation", "default", "H20", "H20", 1)} <= set(granted)
+    run = ran("two_classes", folder)
+    fallbacks = run.events.filter(pl.col("kind") == EventKind.FALLBACK).collect()["detail"]
+    assert {json.loads(each)["requested"] for each in fallbacks} == {"H800", "H20"}
+    assert {turn["hardware"] for turns in trained(run)["turns"] for turn in turns} == {"CPU"}
+
+
+@pytest.mark.whole
+@pytest.mark.usefixtures("ray_of_classes")
+def test_each_domain_is_generated_on_the_class_that_it_is_bound_to(folder: str) -> None:
+    run = ran("two_classes", folder, executor="ray")
+    turns = trained(run).select("domain", "turns").explode("turns")
+    used = turns.select("domain", pl.col("turns").struct.field("hardware")).unique()
+    assert set(used.iter_rows()) == {("frozenlake", "H800"), ("arithmetic", "H20")}

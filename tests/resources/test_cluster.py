@@ -12,7 +12,6 @@ import ray
 from rollart_flow.errors import RunFailedError, StoreError
 from rollart_flow.resources import CPU, Cluster, Placement, Request, Worker, register
 from rollart_flow.resources.reasons import is_ours, reason
-from tests.local_ray import own_ray
 
 H20 = "H20"
 
@@ -66,12 +65,12 @@ def counters(*names: str, **arguments: object) -> Cluster[Counter]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def machine() -> Iterator[None]:
-    """A Ray of this machine that has an H20, besides its CPUs."""
+def machine(ray_of_classes: None) -> Iterator[None]:
+    """A Ray of this machine that has H20s, besides its CPUs."""
     # Loads torch, which workers that load this module should not.
     from rollart_flow.runner.executors.ray_cluster import ray_cluster
 
-    with own_ray(resources={H20: 2}), ray_cluster():  # uses what is connected, and leaves it
+    with ray_cluster():  # uses what is connected, and leaves it
         yield
 
 

@@ -1,22 +1,12 @@
 """Units of a class that are GPUs to Ray: CUDA shows each worker its own, and no others."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from rollart_flow.resources import Cluster, ResourceManager
 from rollart_flow.resources.manager import bundle_of
-from tests.local_ray import ray_nodes
 from tests.resources.workers import Shown
 
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    """A node whose four H800s are GPUs, and one that only says that it has H20s."""
-    h800s = {"num_cpus": 2, "num_gpus": 4, "resources": {"H800": 4}}
-    h20s = {"num_cpus": 1, "num_gpus": 0, "resources": {"H20": 2}}
-    with ray_nodes(h800s, h20s):
-        yield
+pytestmark = pytest.mark.usefixtures("ray_of_nodes")
 
 
 def shown(resource: str, *, workers: int, units: int = 1) -> list[set[str]]:

@@ -1,22 +1,14 @@
 """Workers of a policy on cuda share the GPUs that Ray counts, or the run is refused."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from rollart_flow.errors import RunFailedError
 from rollart_flow.resources import CPU, Cluster, Placement, Request, ResourceManager
 from rollart_flow.resources.gpus import gpu_share, on_gpus
 from rollart_flow.resources.manager import free_gangs
-from tests.local_ray import own_ray
 from tests.resources.workers import Shown
 
-
-@pytest.fixture(scope="module", autouse=True)
-def machine() -> Iterator[None]:
-    """One that says that it has two GPUs, and no class of accelerators."""
-    with own_ray(num_gpus=2):
-        yield
+pytestmark = pytest.mark.usefixtures("ray_of_gpus")
 
 
 def test_workers_get_equal_shares_of_one_gpu_each() -> None:

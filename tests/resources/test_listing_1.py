@@ -16,7 +16,7 @@ import pytest
 
 from rollart_flow.resources import Cluster, Placement, ResourceManager
 from rollart_flow.types import Trajectory
-from tests.local_ray import own_ray
+from tests.local_ray import CLASSES
 from tests.serverless.servers import serving
 
 LISTING = """
@@ -64,7 +64,6 @@ from rollart_flow.resources import ResourceManager as RM
 from rollart_flow.resources.worker import ActorGenCls, ActorTrainCls, RewardCls
 
 """
-NODE = {"H800": 8.0, "H20": 24.0}
 PROMPT = "the prompt of line 22"
 
 
@@ -107,9 +106,9 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def listing() -> Iterator[dict[str, Any]]:
+def listing(ray_of_classes: None) -> Iterator[dict[str, Any]]:
     """The names that the listing defines, and `address` of its endpoint."""
-    with own_ray(resources=NODE), endpoint() as address:
+    with endpoint() as address:
         text = LISTING.replace(PRINTED_IMPORTS, IMPORTS)
         text = text.replace('{"H20", list', '{"H20": list').replace("xxx.xxx", address)
         # The module of these classes cannot be imported, so that Ray sends them by value.
@@ -131,7 +130,7 @@ def test_the_resource_manager_takes_several_pools_and_generation_follows_the_tag
 ) -> None:
     manager: ResourceManager = listing["gen_rm"]
     pools = manager.pools()
-    assert {name: pools[name].total for name in NODE} == NODE
+    assert {name: pools[name].total for name in CLASSES} == CLASSES
 
     printed: Any = listing["HeteroActorGen"]
 

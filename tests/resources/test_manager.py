@@ -2,14 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
-from ray.cluster_utils import Cluster as RayCluster
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.resources import (
@@ -26,9 +25,11 @@ from rollart_flow.resources import (
     hw_mapping,
     register,
 )
+from rollart_flow.resources.classes import GPU
 from rollart_flow.resources.dispatch import Call
 from rollart_flow.resources.pools import live_pools
-from tests.local_ray import ray_nodes
+
+pytestmark = pytest.mark.usefixtures("ray_of_nodes")
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 
@@ -74,19 +75,10 @@ class HeteroGen(ActorGen):
         return self.placement.worker
 
 
-@pytest.fixture(scope="module", autouse=True)
-def nodes() -> Iterator[RayCluster]:
-    """A head with CPUs only, a node of two H800s, a node of three H20s."""
-    h800s, h20s = ({"num_cpus": 1, "resources": {name: n}} for name, n in (("H800", 2), ("H20", 3)))
-    with ray_nodes({"num_cpus": 2}, h800s, h20s) as cluster:
-        cluster.wait_for_nodes()
-        yield cluster
-
-
 def test_the_pools_are_those_of_rays_node_table() -> None:
     pools = live_pools()
     assert {"H800", "H20", CPU} <= pools.keys()
-    assert (pools["H800"].total, pools["H20"].total, pools[CPU].total) == (2, 3, 4)
+    assert (pools["H800"].total, pools["H20"].total, pools[CPU].total) == (4, 3, 4)
     assert len(pools["H20"].nodes) == 1
     assert len(pools[CPU].nodes) == 3
     assert not {"memory", "object_store_memory"} & pools.keys()
@@ -191,7 +183,8 @@ def test_roles_are_placed_where_they_run_best() -> None:
     assert manager.preferred(ActorTrain) == "H800"
     assert manager.preferred(ActorGen) == "H20"
     assert manager.preferred(Environment) == CPU
-    assert manager.preferred(Reward) == CPU
+    assert manager.preferred(Reward) == GPU
+    assert ResourceManager({"H800": 4, "H20": 3}).preferred(Reward) == CPU
     ours = ResourceManager({"H20": 3}, kinds={"H20": Kind.LOCAL})
     assert ours.preferred(Reward) == "H20"
     assert ours.preferred(ActorTrain) == CPU
@@ -203,8 +196,8 @@ def granted(manager: ResourceManager, wanted: str, workers: int = 1) -> list[Pla
 
 def test_a_class_that_is_full_or_missing_falls_back_to_a_compatible_one() -> None:
     manager = ResourceManager(grace_s=2)
-    both = manager.place("generation", {"web": "H800", "default": "H800"}, workers=2)
-    assert [p.granted for p in both] == ["H800", "H800"]
+    both = manager.place("generation", {"web": "H800", "default": "H800"}, workers=4)
+    assert [p.granted for p in both] == ["H800"] * 4
     assert [r.domain for r in both[0].requests] == ["web", "default"]
     instead = granted(manager, "H800", 2)
     assert [(p.granted, p.requests[0].resource) for p in instead] == [("H20", "H800")] * 2
@@ -249,9 +242,9 @@ def test_a_class_that_stands_in_has_its_own_workers_and_the_others() -> None:
 
 def test_a_gang_is_placed_whole_or_not_at_all() -> None:
     manager = ResourceManager(compatible={})
-    assert [p.granted for p in granted(manager, "H800", 3)] == [CPU] * 3, "there are two"
-    gang = granted(manager, "H800", 2)
-    assert [p.granted for p in gang] == ["H800"] * 2
+    assert [p.granted for p in granted(manager, "H800", 5)] == [CPU] * 5, "there are four"
+    gang = granted(manager, "H800", 4)
+    assert [p.granted for p in gang] == ["H800"] * 4
     manager.release(gang)
 
 

@@ -1,7 +1,5 @@
 """Engines and trainer on the same devices, which they hold in turns: schedule hybrid."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +14,8 @@ from rollart_flow.control.schedule.schedules import hybrid
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.resources import ResourceManager
+from rollart_flow.runner.executors import executor_for
+from rollart_flow.runner.executors.inline import MachineResources
 from rollart_flow.runner.placement import check_turns, place_workers, preview
 from rollart_flow.types import EventKind
 from tests.local_ray import own_ray
@@ -31,13 +31,6 @@ pipeline = Pipeline("coins", steps)
 """
 
 
-@contextmanager
-def devices(**classes: float) -> Iterator[None]:
-    """A Ray of this machine with units of resource classes; only their names are real."""
-    with own_ray(num_cpus=4, num_gpus=0, resources=classes):
-        yield
-
-
 def pipeline(**overrides: object) -> Pipeline:
     """A hybrid pipeline with overrides."""
     return scheduled(hybrid()).override({key: str(value) for key, value in overrides.items()})
@@ -51,14 +44,9 @@ def scheduled(schedule: Schedule) -> Pipeline:
     return Pipeline("p", steps)
 
 
+@pytest.mark.usefixtures("ray_of_classes")
 class TestOnTwoClasses:
-    """A Ray of two H800s and two H20s, on which each test releases what it places."""
-
-    @pytest.fixture(scope="class", autouse=True)
-    @classmethod
-    def ray(cls) -> Iterator[None]:
-        with devices(H800=2.0, H20=2.0):
-            yield
+    """Each test releases what it places."""
 
     def test_each_engine_takes_the_bundle_of_one_rank_and_both_reserve_a_half(self) -> None:
         placed = place_workers(
@@ -77,15 +65,14 @@ class TestOnTwoClasses:
         assert {grant.granted for grant in preview(pipeline())} == {"H800"}, "all were released"
 
     def test_ranks_that_find_no_room_on_one_class_are_refused(self) -> None:
-        with pytest.raises(RunFailedError, match=r"3 ranks .* were placed on CPUs; lower"):
-            preview(pipeline(ranks=3, engine_workers=3, backend="fsdp2"))
+        with pytest.raises(RunFailedError, match=r"25 ranks .* were placed on CPUs; lower"):
+            preview(pipeline(ranks=25, engine_workers=25, backend="fsdp2"))
         assert {grant.granted for grant in preview(pipeline())} == {"H800"}
 
 
 def test_without_accelerators_both_are_placed_on_the_cpus_as_ever() -> None:
-    with devices():
-        placed = place_workers(pipeline(sliding_workers=1), ResourceManager())
-        assert not any(p.in_turns for p in (*placed.engines, *placed.training))
+    placed = place_workers(pipeline(sliding_workers=1), MachineResources())
+    assert not any(p.in_turns for p in (*placed.engines, *placed.training))
 
 
 @pytest.mark.parametrize(
@@ -109,6 +96,12 @@ def test_what_cannot_be_placed_together_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_a_run_of_two_classes_is_refused_before_ray_starts() -> None:
+    asked = pipeline(**{"rollout.hw_affinity": '{"frozenlake": "H800", "default": "H20"}'})
+    with pytest.raises(SettingsError, match="must name one class, not H800 and H20"):
+        executor_for(asked, "ray")
+
+
 @pytest.mark.parametrize("swap", [Swap.FIRST, Swap.BEFORE, Swap.BESIDE])
 def test_engines_that_generate_during_training_cannot_share_its_devices(swap: Swap) -> None:
     with pytest.raises(SettingsError, match="its engines must not generate while it trains"):
@@ -117,7 +110,7 @@ def test_engines_that_generate_during_training_cannot_share_its_devices(swap: Sw
 
 @pytest.mark.whole
 def test_the_devices_are_freed_in_turns(tmp_path: Path) -> None:
-    with devices(H800=2.0):
+    with own_ray(num_cpus=4, num_gpus=0, resources={"H800": 2.0}):
         run = run_with(source(tmp_path, TURNS), tmp_path)
     check_sound(run, 3, batch_size=16)
     bindings = run.bindings.sort("worker").collect()

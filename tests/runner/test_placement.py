@@ -1,6 +1,7 @@
 """Which workers a pipeline asks for."""
 
 import pytest
+import torch
 
 from rollart_flow import Pipeline, Policy, buffer, evaluate, reward, rollout, tasks, train
 from rollart_flow.algorithms import grpo
@@ -8,7 +9,6 @@ from rollart_flow.envs import FrozenLake
 from rollart_flow.errors import RunFailedError
 from rollart_flow.resources import Placement, Request, ResourceManager
 from rollart_flow.runner.placement import place_sliding, place_workers, preview
-from tests.local_ray import own_ray
 
 
 def pipeline(sliding: int) -> Pipeline:
@@ -30,20 +30,21 @@ def test_sliding_workers_share_what_is_reserved_for_the_trainers() -> None:
     assert place_sliding(pipeline(0), trainers) == []
 
 
-def test_a_policy_on_cuda_is_refused_where_ray_counts_no_gpu() -> None:
+@pytest.mark.skipif(torch.cuda.is_available(), reason="Ray counts the GPUs of this machine")
+def test_a_policy_on_cuda_is_refused_where_ray_counts_no_gpu(shared_ray: None) -> None:
     built = pipeline(0).override({"policy.device": "cuda"})
     refused = r"^policy\.device='cuda', but Ray counts no"
-    with own_ray(num_gpus=0), pytest.raises(RunFailedError, match=refused):
+    with pytest.raises(RunFailedError, match=refused):
         preview(built)
 
 
-def test_what_computes_on_a_gpu_is_placed_there() -> None:
-    built = pipeline(1).override({"policy.device": "cuda"})
-    with own_ray(num_gpus=1):
-        placed = place_workers(built, manager := ResourceManager())
-        names = [p.worker for p in (*placed.engines, *placed.training, *placed.evaluation)]
-        assert names == ["engine-gpu-0", "sliding-gpu-0", "trainer-gpu-0", "evaluator-0"]
-        (trainer,), (evaluator,) = placed.training, placed.evaluation
-        assert (trainer.devices, placed.engines[0].devices) == (0.5, 0.5)
-        assert (evaluator.group, evaluator.shares) == (placed.engines[0].group, True)
-        manager.release([placed.engines[0], trainer])
+def test_what_computes_on_a_gpu_is_placed_there(ray_of_gpus: None) -> None:
+    built = pipeline(1).override({"policy.device": "cuda", "engine_workers": "3"})
+    placed = place_workers(built, manager := ResourceManager())
+    names = [p.worker for p in (*placed.engines, *placed.training, *placed.evaluation)]
+    engines = [f"engine-gpu-{index}" for index in range(3)]
+    assert names == [*engines, "sliding-gpu-0", "trainer-gpu-0", "evaluator-0"]
+    (trainer,), (evaluator,) = placed.training, placed.evaluation
+    assert (trainer.devices, placed.engines[0].devices) == (0.5, 0.5), "four share two GPUs"
+    assert (evaluator.group, evaluator.shares) == (placed.engines[0].group, True)
+    manager.release([placed.engines[0], trainer])

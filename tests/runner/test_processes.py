@@ -12,7 +12,6 @@ from rollart_flow.runner.processes import start_processes
 from rollart_flow.runner.setup import create_run
 from rollart_flow.store.layout import policy_uri
 from rollart_flow.telemetry import ignore_progress
-from tests.local_ray import own_ray
 from tests.runner.world import source
 
 PLACED = """
@@ -21,14 +20,16 @@ pipeline = Pipeline("coins", train(buffer(reward(trajectories)), policy, gated, 
 """
 
 
-def test_nothing_stays_reserved_where_a_worker_cannot_start(tmp_path: Path) -> None:
+def test_nothing_stays_reserved_where_a_worker_cannot_start(
+    tmp_path: Path, ray_of_classes: None
+) -> None:
     loaded = load_source(source(tmp_path, PLACED), tmp_path / "coins.py")
     uri = create_run(loaded, store=str(tmp_path), name="coins", on_progress=ignore_progress)
     (Path(policy_uri(uri)) / "model.safetensors").write_bytes(b"damaged")
-    resources = {"H20": 1.0, "H800": 1.0}
-    with own_ray(resources=resources):
-        failing = pytest.raises(RunFailedError, match="worker engine-h20-0 cannot start: ")
-        with failing, RayExecutor() as executor:
-            start_processes(executor, loaded.pipeline, uri)
-        groups = ray.util.placement_group_table().values()
-        assert [group["state"] for group in groups] == ["REMOVED", "REMOVED"]
+    before = ray.util.placement_group_table().keys()
+    failing = pytest.raises(RunFailedError, match="worker engine-h20-0 cannot start: ")
+    with failing, RayExecutor() as executor:
+        start_processes(executor, loaded.pipeline, uri)
+    groups = ray.util.placement_group_table()
+    added = groups.keys() - before
+    assert [groups[name]["state"] for name in added] == ["REMOVED", "REMOVED"]

@@ -30,6 +30,7 @@ from rollart_flow.runner.executors.gcs_watch import GcsWatch
 from rollart_flow.runner.executors.liveness import gone
 from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from rollart_flow.runner.executors.rolling_producer import RollingProducer
+from rollart_flow.runner.placement import check_one_class
 from rollart_flow.runner.settings import CONCURRENT_CALLS
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class RayExecutor(Executor):
         self._leave.__exit__(kind, error, trace)
 
     def check(self, pipeline: Pipeline) -> None:
-        """Accept every pipeline: placement falls back to what the cluster has."""
+        check_one_class(pipeline)  # all else falls back to what the cluster has
 
     def resources(self) -> ResourceManager:
         return ResourceManager()
