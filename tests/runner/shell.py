@@ -47,9 +47,11 @@ class Shell:
         *arguments: str,
         store: str | Path,
         through: Sequence[str] = (),
+        command: Sequence[str] = COMMAND,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start `rollart` with arguments; `through` is a command that runs the command."""
+        """Start `rollart`, or another form of it, with arguments; `through` runs the command."""
+        self._command = command
         self._mark = uuid4().hex
         more = {**(environment or {}), "ROLLART_STORE": str(store), _MARK: self._mark}
         self._process = self._start(through, arguments, {**os.environ, **more})
@@ -59,7 +61,7 @@ class Shell:
         self, through: Sequence[str], arguments: Sequence[str], environment: dict[str, str]
     ) -> "Started":
         return subprocess.Popen(
-            [*through, *COMMAND, *arguments],
+            [*through, *self._command, *arguments],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,

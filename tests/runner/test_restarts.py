@@ -94,8 +94,6 @@ ALONE = {
     6: "coordinator",
     7: "evaluate operator",
     8: "trainer",
-    9: "task source",
-    10: "batch source",
     11: "version source",
 }
 """Processes that are killed after these steps; the train operator is after step 4."""

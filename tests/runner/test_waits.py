@@ -6,19 +6,29 @@ A run that was interrupted on Ray goes on in one process; `test_sandboxes` has t
 import json
 import os
 import signal
+import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rollart_flow import runner
+from rollart_flow.runner import session
 from rollart_flow.store import RunStatus, open_run, read_info
 from rollart_flow.store.waits import ProcessState, ProcessWaits, is_stopped, read_waits
-from tests.cli.shell import rollart
+from tests.cli.shell import COMMAND, rollart
 from tests.runner.shell import Shell
 from tests.runner.world import check_sound
 
 MINUTE_S = 60.0
+BRIEF = (
+    sys.executable,
+    "-c",
+    "import sys; from rollart_flow.cli import main; from rollart_flow.runner import session; "
+    "session._STREAMS_S = session._THREADS_S = session._CLOSE_S = 1.0; sys.exit(main())",
+)
+"""The command with short limits of a run's end, for ends at which each is reached."""
 
 PIPELINE = """
 import time
@@ -71,13 +81,18 @@ pipeline = Pipeline("questions", train(batches, policy, grpo(), steps=100000))
 
 
 def started(
-    folder: Path, executor: str, *, hang_after: int = -1, environment: bool = False
+    folder: Path,
+    executor: str,
+    *,
+    hang_after: int = -1,
+    environment: bool = False,
+    command: Sequence[str] = COMMAND,
 ) -> Shell:
     text = PIPELINE.replace("<hang_after>", str(hang_after))
     file = folder / "questions.py"
     file.write_text(text.replace("<hang_environment>", str(environment)))
     options = ("--name", "mine", "--executor", executor)
-    return Shell("run", str(file), *options, store=folder)
+    return Shell("run", str(file), *options, store=folder, command=command)
 
 
 def waits_of(folder: Path, process: str) -> ProcessWaits | None:
@@ -99,6 +114,12 @@ def ends_interrupted(shell: Shell, folder: Path) -> None:
     assert recorded["status"] == "interrupted"
     assert read_info(str(folder / "mine")).status is RunStatus.INTERRUPTED
     assert shell.wait_until_all_are_gone(30) == []
+
+
+def test_all_limits_of_the_end_together_are_less_than_a_minute() -> None:
+    """The buffer's limit is also that of the sandboxes."""
+    limits = (session._STREAMS_S, session._THREADS_S, 2 * session._CLOSE_S)
+    assert sum(limits) < MINUTE_S
 
 
 def test_a_task_source_that_hangs_is_named_and_stops_nothing_else(tmp_path: Path) -> None:
@@ -124,7 +145,7 @@ def test_a_task_source_that_hangs_is_named_and_stops_nothing_else(tmp_path: Path
 
 
 def test_a_loop_that_users_code_holds_is_named_with_its_line(tmp_path: Path) -> None:
-    with started(tmp_path, "inline", environment=True) as shell:
+    with started(tmp_path, "inline", environment=True, command=BRIEF) as shell:
         shell.wait_until(lambda: "event loop, stuck in" in names(tmp_path, "driver"))
         assert "questions.py:" in names(tmp_path, "driver")
         assert "(step)" in names(tmp_path, "driver")
@@ -142,7 +163,7 @@ PROCESSES = {
 def test_stopped_processes_are_named_and_the_run_ends_and_goes_on_in_one_process(
     tmp_path: Path,
 ) -> None:
-    with started(tmp_path, "ray") as shell:
+    with started(tmp_path, "ray", command=BRIEF) as shell:
         shell.wait_for("step 1/")
         run = str(tmp_path / "mine")
         shell.wait_until(lambda: {each.process for each in read_waits(run)} >= PROCESSES)
