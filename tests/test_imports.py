@@ -11,6 +11,23 @@ import rollart_flow
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("ray", "torch", "vllm", "transformers", "megatron")
+CODES = (
+    "import rollart_flow",
+    "from rollart_flow import *",
+    "import runpy; runpy.run_path('pipelines/two_domains.py')",
+    "from rollart_flow.pipeline import load_pipeline\n"
+    "load_pipeline('pipelines/two_domains.py', {'alpha': '2'}).pipeline.plan()",
+    "from rollart_flow.cli import main; main(['plan', 'pipelines/two_domains.py'])",
+    "from rollart_flow.cli import main\n"
+    "main(['plan', 'pipelines/two_domains.py', '-s', 'policy.engine=vllm'])",
+    "from rollart_flow.cli import main\n"
+    "main(['plan', 'pipelines/two_domains.py', '-s', 'train.backend=megatron'])",
+    "from rollart_flow.cli import main; main(['doctor'])",
+    "import runpy; runpy.run_path('pipelines/scenario.py')",
+    "from rollart_flow.serverless import *",
+    "from rollart_flow.cli import main\n"
+    "main(['simulate', 'pipelines/scenario.py', '--steps', '1', '-S', 'one_off'])",
+)
 
 
 def loaded_after(code: str) -> set[str]:
@@ -23,28 +40,24 @@ def loaded_after(code: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import rollart_flow",
-        "from rollart_flow import *",
-        "import runpy; runpy.run_path('pipelines/two_domains.py')",
-        "from rollart_flow.pipeline import load_pipeline\n"
-        "load_pipeline('pipelines/two_domains.py', {'alpha': '2'}).pipeline.plan()",
-        "from rollart_flow.cli import main; main(['plan', 'pipelines/two_domains.py'])",
-        "from rollart_flow.cli import main\n"
-        "main(['plan', 'pipelines/two_domains.py', '-s', 'policy.engine=vllm'])",
-        "from rollart_flow.cli import main\n"
-        "main(['plan', 'pipelines/two_domains.py', '-s', 'train.backend=megatron'])",
-        "from rollart_flow.cli import main; main(['doctor'])",
-        "import runpy; runpy.run_path('pipelines/scenario.py')",
-        "from rollart_flow.serverless import *",
-        "from rollart_flow.cli import main\n"
-        "main(['simulate', 'pipelines/scenario.py', '--steps', '1', '-S', 'one_off'])",
-    ],
-)
-def test_nothing_heavy_is_loaded(code: str) -> None:
-    assert not loaded_after(code) & set(HEAVY)
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """Top-level modules that are loaded after each of `CODES`, which one interpreter runs in turn:
+    the next one finds nothing heavy either, or the one before has failed already.
+    """
+    run = "import json, sys\nfound = {}\nfor code in json.loads(sys.argv[1]):\n    exec(code, {})\n"
+    report = "    found[code] = [m.split('.')[0] for m in sys.modules]\nprint(json.dumps(found))"
+    done = subprocess.run(
+        [sys.executable, "-c", run + report, json.dumps(CODES)],
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    found: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+    return {code: set(names) for code, names in found.items()}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_nothing_heavy_is_loaded(loaded: dict[str, set[str]], code: str) -> None:
+    assert not loaded[code] & set(HEAVY)
 
 
 def test_serverless_rewards_load_no_transports_library() -> None:

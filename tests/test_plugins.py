@@ -28,10 +28,22 @@ pipeline = Pipeline("tiny", steps, scores, trackers=["tiny"])
 """
 
 
-def rollart(notes: Path, *arguments: str, plugins: bool = True) -> tuple[int, str]:
-    """Exit code of a command and all that it printed."""
+COMMAND = "import sys; from rollart_flow.cli import main; sys.exit(main())"
+PLANS = """
+import json, sys
+from dataclasses import asdict
+from tests.cli.shell import rollart
+
+plans = [rollart("plan", "pipelines/two_domains.py", "-s", setting) for setting in sys.argv[1:]]
+print(json.dumps([asdict(said) for said in plans]))
+"""
+
+
+def rollart(
+    notes: Path, *arguments: str, plugins: bool = True, code: str = COMMAND
+) -> tuple[int, str]:
+    """Exit code of a command, or of other code, and all that it printed."""
     path = [str(ROOT), str(PLUGINS)] if plugins else [str(ROOT)]
-    code = "import sys; from rollart_flow.cli import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=ROOT,
@@ -61,20 +73,19 @@ def test_a_run_uses_the_variants_of_a_package(tmp_path: Path, executor: str) -> 
 
 
 def test_a_variant_is_refused_where_its_package_is_not_installed(tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    planned = ("plan", "pipelines/two_domains.py", "-s")
-    for setting, known in (
-        (
-            "policy.engine=tiny",
-            "policy.engine='tiny': expected one of embedded, transformers, vllm",
-        ),
-        ("train.backend=tiny", "train.backend='tiny': expected one of embedded, fsdp2, megatron"),
-        ("train.weights=tiny", "train.weights='tiny': expected one of ipc, local, mooncake, nccl"),
-    ):
-        assert rollart(notes, *planned, setting)[0] == 0
-        code, said = rollart(notes, *planned, setting, plugins=False)
-        assert code == 2
-        assert known in said
+    known = {
+        "policy.engine=tiny": "policy.engine='tiny': expected one of embedded, transformers, vllm",
+        "train.backend=tiny": "train.backend='tiny': expected one of embedded, fsdp2, megatron",
+        "train.weights=tiny": "train.weights='tiny': expected one of ipc, local, mooncake, nccl",
+    }
+    code, said = rollart(tmp_path / "notes", *known, code=PLANS)
+    assert code == 0, said
+    assert [plan["code"] for plan in json.loads(said)] == [0, 0, 0]
+    code, said = rollart(tmp_path / "notes", *known, plugins=False, code=PLANS)
+    assert code == 0, said
+    for plan, line in zip(json.loads(said), known.values(), strict=True):
+        assert plan["code"] == 2
+        assert line in plan["err"]
 
 
 def played(notes: Path, program: str) -> str:

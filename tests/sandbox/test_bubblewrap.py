@@ -76,11 +76,11 @@ def test_many_commands_leave_no_descriptor_behind() -> None:
         box = await create_sandbox()
         await box.exec("true")
         before = open_descriptors()
-        for _ in range(30):
+        for _ in range(10):
             await asyncio.gather(*(box.exec(["true"]) for _ in range(3)))
         await box.write("file", b"x")
         await box.read("file")
-        assert len(left_open(before)) < 30  # threads of other tests may open some
+        assert len(left_open(before)) < 10  # threads of other tests may open some
         await box.close()
 
     before = open_descriptors()
