@@ -130,24 +130,29 @@ def compared(tree: ast.Module, module: str) -> Iterator[tuple[int, str]]:
         yield from ((line, text.removesuffix("://")) for text in sorted(found))
 
 
+@cache
+def all_compared() -> list[tuple[str, int, str]]:
+    """(module, line, text) of every text that a module of the package compares with something."""
+    return [
+        (path.relative_to(PACKAGE).as_posix(), line, text)
+        for path, tree in trees().items()
+        for line, text in compared(tree, dotted(path))
+    ]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_only_the_folder_of_a_family_compares_with_its_names(family: str) -> None:
     found = [
         f"rollart_flow/{place}:{line} compares with {text!r}"
-        for path, tree in trees().items()
-        if not (place := path.relative_to(PACKAGE).as_posix()).startswith(f"{family}/")
-        for line, text in compared(tree, dotted(path))
+        for place, line, text in all_compared()
+        if not place.startswith(f"{family}/")
         if text in FAMILIES[family] and (place, text) not in OTHER_MEANINGS
     ]
     assert not found
 
 
 def test_what_is_excepted_is_there() -> None:
-    there = {
-        (path.relative_to(PACKAGE).as_posix(), text)
-        for path, tree in trees().items()
-        for _, text in compared(tree, dotted(path))
-    }
+    there = {(place, text) for place, _, text in all_compared()}
     assert OTHER_MEANINGS.keys() <= there
 
 

@@ -152,7 +152,7 @@ while True:
     except OSError:
         pass
 """
-    running = asyncio.create_task(python(box, program, timeout_s=3))
+    running = asyncio.create_task(python(box, program, timeout_s=1))
     most = 0
     while most < LIMITS.processes // 2 and not running.done():
         most = await box.processes()
