@@ -12,6 +12,7 @@ from xdist.remote import Producer
 
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.store import Run, open_run
+from rollart_flow.store.blobs import FSYNC_VARIABLE
 from rollart_flow.ui.demo.run import write_demo_run
 from tests.local_ray import SHARED_RAY
 from tests.spread import ByGroup, longest_first, scheduler
@@ -66,6 +67,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup | None:
     """Give the files of a group to one process."""
     return scheduler(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def disk_that_nobody_waits_for() -> Iterator[None]:
+    """What a process has written outlives it; only a power cut takes what the disk has not got.
+
+    No test cuts the power: those of it note what is synced (`tests.store.power`).
+    """
+
+    def synced(handle: int) -> None:
+        os.fstat(handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FSYNC_VARIABLE, "0")  # for other processes
+        patch.setattr(os, "fsync", synced)
+        patch.setattr(os, "fdatasync", synced)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from rollart_flow.store.blobs import FSYNC_VARIABLE
+
 
 class Disk:
     """What has reached the disk since this object was made; nothing had before."""
@@ -65,7 +67,7 @@ class Disk:
 
 @contextmanager
 def watched_disk() -> Iterator[Disk]:
-    """Watch what this process syncs."""
+    """Watch what this process syncs, which it does as it would outside of tests."""
     disk, real = Disk(), os.fsync
 
     def noting(handle: int) -> None:
@@ -73,5 +75,6 @@ def watched_disk() -> Iterator[Disk]:
         disk.sync(handle)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(FSYNC_VARIABLE, raising=False)
         patch.setattr(os, "fsync", noting)
         yield disk

@@ -56,11 +56,9 @@ def test_a_run_that_has_just_ended(tmp_path: Path) -> None:
     assert ids(open_run(writer.uri).trajectories) == names(25)
 
 
-def test_who_turns_it_off_waits_for_no_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(FSYNC_VARIABLE, "0")
-    with watched_disk() as disk:
+def test_who_turns_it_off_waits_for_no_disk(tmp_path: Path) -> None:
+    with watched_disk() as disk, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FSYNC_VARIABLE, "0")
         writer = new_writer(tmp_path)
         commit(writer, 0, 2)
         writer.close()
