@@ -265,14 +265,15 @@ def test_settings_of_a_scenario_file_raise_for_python_too(tmp_path: Path) -> Non
 
 def test_a_stored_run_predicts_itself_and_other_settings() -> None:
     run = str(Path(__file__).parents[1] / "simulation" / "data" / "two-domains")
-    said = rollart("simulate", "--from", run, "--details")
+    brief = ("simulate", "--from", run, "--steps", "8")
+    said = rollart(*brief, "--details")
     assert said.code == 0
     assert "measured: " in said.out
-    own = json.loads(rollart("simulate", "--from", run, "--json").out)[0]
+    own = json.loads(rollart(*brief, "--json").out)[0]
     assert own["schedule"] == "rollart(alpha=1)"
-    redundant = rollart("simulate", "--from", run, "--redundancy", "2", "--json", "--steps", "8")
+    redundant = rollart(*brief, "--redundancy", "2", "--json")
     assert json.loads(redundant.out)[0]["wasted_fraction"] > own["wasted_fraction"]
-    both = rollart("simulate", "--from", run, "-S", "sync_plus", "-S", "rollart(2)", "--json")
+    both = rollart(*brief, "-S", "sync_plus", "-S", "rollart(2)", "--json")
     serial, looser = json.loads(both.out)
     assert serial["step_s"] > looser["step_s"]
     assert looser["staleness_max"] <= 2

@@ -1,8 +1,11 @@
 """A run of an older schema version: read as it is, and gone on with."""
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -84,9 +87,24 @@ def version(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
+Written = Callable[[int], Path]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Returns the run of a version, which is written once; copy it to change it."""
+    return cache(lambda version: write(version, tmp_path_factory.mktemp(f"v{version}")))
+
+
 @pytest.fixture
-def older(version: int, tmp_path: Path) -> str:
-    """A run that a process with the schemas of this version wrote; its address."""
+def older(version: int, written: Written, tmp_path: Path) -> str:
+    """Address of a run that a process with the schemas of this version wrote."""
+    original = written(version)
+    return str(shutil.copytree(original, tmp_path / original.name))
+
+
+def write(version: int, tmp_path: Path) -> Path:
+    """Have a process with the schemas of a version write a run; its folder."""
     folder = tmp_path / "schemas"
     folder.mkdir()
     for path in (Path(schema.__file__).parent.parent / "schemas").glob("*.json"):
@@ -106,7 +124,7 @@ def older(version: int, tmp_path: Path) -> str:
     uri = Path(done.stdout.strip())
     info = json.loads((uri / "run.json").read_text())
     (uri / "run.json").write_text(json.dumps({**info, "schema_version": version}))
-    return str(uri)
+    return uri
 
 
 def test_it_is_read_with_nulls_in_what_came_later(older: str, version: int) -> None:
