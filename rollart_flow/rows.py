@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +43,9 @@ _NAMES = {
 _ELSEWHERE = frozenset({"verdicts", "reward_verdicts", "exchanges"})
 """Fields of a trajectory that are rows of other tables (`attempt_rows`)."""
 _COLUMNS = tuple(name for name in _NAMES[Trajectory] if name not in _ELSEWHERE)
+_columns = attrgetter(*_COLUMNS)
+_fields = {kind: attrgetter(*_NAMES[kind]) for kind in (Turn, Sampling)}
+"""Values of the names above, all in one call."""
 
 
 def trajectories_table(trajectories: Iterable[Trajectory]) -> pa.Table:
@@ -57,12 +61,13 @@ def _parts(trajectory: Trajectory) -> list[dict[str, Any]] | None:
 
 def _values(value: Turn | Sampling) -> dict[str, Any]:
     """Fields by name, without the deep copy of `dataclasses.asdict`."""
-    return {name: getattr(value, name) for name in _NAMES[type(value)]}
+    kind = type(value)
+    return dict(zip(_NAMES[kind], _fields[kind](value), strict=True))
 
 
 def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
     """A row of `trajectories` as a mapping, without `seq` and `committed_at`."""
-    row = {name: getattr(trajectory, name) for name in _COLUMNS}
+    row: dict[str, Any] = dict(zip(_COLUMNS, _columns(trajectory), strict=True))
     row["turns"] = [_values(turn) for turn in trajectory.turns]
     row["sampling"] = _values(trajectory.sampling)
     row["reward_parts"] = _parts(trajectory)

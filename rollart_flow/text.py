@@ -17,6 +17,8 @@ _NUMBER = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 
 def storable(text: str) -> str:
     """Return text with U+FFFD in place of each surrogate, which UTF-8 cannot encode."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -31,29 +31,25 @@ def check_request(
         RequestRefusedError: the request is invalid; the message names it and the fault.
     """
     prompt, allowed = request.prompt_ids, request.sampling.allowed_token_ids
-    for wrong, message in (
-        (request.prefill_only and not prefills, "the engine computes no prompts for others"),
-        (prefills and not request.prefill_only, "the engine computes prompts only"),
-        (not prompt, "the prompt is empty"),
-        (len(prompt) > context, f"the prompt has {len(prompt)} tokens, the context {context}"),
-        (
-            bool(prompt) and not _within(prompt, vocabulary),
-            f"the prompt holds a token id that is not below {vocabulary}",
-        ),
-        (
-            bool(allowed) and not _within(allowed, vocabulary),
-            f"allowed_token_ids holds an id that is not below {vocabulary}",
-        ),
-    ):
-        if wrong:
-            raise refused(request, message)
+    if request.prefill_only and not prefills:
+        raise refused(request, "the engine computes no prompts for others")
+    if prefills and not request.prefill_only:
+        raise refused(request, "the engine computes prompts only")
+    if not prompt:
+        raise refused(request, "the prompt is empty")
+    if len(prompt) > context:
+        raise refused(request, f"the prompt has {len(prompt)} tokens, the context {context}")
+    if not _within(prompt, vocabulary):
+        raise refused(request, f"the prompt holds a token id that is not below {vocabulary}")
+    if allowed and not _within(allowed, vocabulary):
+        raise refused(request, f"allowed_token_ids holds an id that is not below {vocabulary}")
 
 
 def _within(token_ids: Sequence[int], vocabulary: int) -> bool:
     """Return whether all ids are of the vocabulary."""
     if isinstance(token_ids, TokenIds):  # whose buffer NumPy takes as it is
-        ids = np.asarray(token_ids)
-        return bool(ids.min() >= 0 and ids.max() < vocabulary)
+        # Taken as unsigned, a negative id is above all of a vocabulary.
+        return bool(np.asarray(token_ids).view(np.uint32).max() < vocabulary)
     return 0 <= min(token_ids) <= max(token_ids) < vocabulary
 
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from rollart_flow.control.protocols import Emit
 from rollart_flow.errors import SettingsError
@@ -39,10 +39,19 @@ class _Waits:
 _REGISTRY: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waits] = WeakKeyDictionary()
 
 
+_last: tuple[Callable[[], asyncio.AbstractEventLoop | None], _Waits] | None = None
+"""The loop that was last asked for, by a weak reference, with its waits: most processes have one
+loop, and a look into the registry takes as long as all else of a wait."""
+
+
 def _waits(loop: asyncio.AbstractEventLoop) -> _Waits:
+    global _last
+    if (last := _last) is not None and last[0]() is loop:
+        return last[1]
     waits = _REGISTRY.get(loop)
     if waits is None:
         waits = _REGISTRY[loop] = _Waits(loop)
+    _last = ref(loop), waits
     return waits
 
 

@@ -23,6 +23,10 @@ from rollart_flow.types.messages import NO_IMAGES
 _RESET = f"({SHOWN}, info: mapping)"
 _STEP = f"({SHOWN}, reward: finite number, terminated: bool, truncated: bool, info: mapping)"
 _Value = TypeVar("_Value")
+_SEQUENCES = tuple, list
+_NUMBERS = int, float
+_PLAIN = frozenset({bool, int, float, type(None)})
+"""Types of most values, which need no further look."""
 
 
 class ResetAnswer(NamedTuple):
@@ -75,9 +79,9 @@ def checked_step(
 
 
 def _unpacked(answer: object, count: int, call: str, expected: str) -> Sequence[object]:
-    if isinstance(answer, tuple | list) and len(answer) == count:
+    if isinstance(answer, _SEQUENCES) and len(answer) == count:
         return answer
-    got = f"{len(answer)} values" if isinstance(answer, tuple | list) else type_name(answer)
+    got = f"{len(answer)} values" if isinstance(answer, _SEQUENCES) else type_name(answer)
     raise EnvironmentFailedError(f"{call} returned {got}; it must return {expected}")
 
 
@@ -91,14 +95,14 @@ def _typed(value: object, kind: type[_Value], field: str, call: str, expected: s
 
 def _reward(value: object, call: str) -> float:
     number = _plain(value)
-    if isinstance(number, int | float) and type(number) is not bool and math.isfinite(number):
+    if isinstance(number, _NUMBERS) and type(number) is not bool and math.isfinite(number):
         return float(number)
     shown = f"the reward {number}" if isinstance(number, float) else f"{type_name(value)} as reward"
     raise EnvironmentFailedError(f"{call} returned {shown}; it must return {_STEP}")
 
 
 def _info(value: object, call: str, expected: str) -> Mapping[str, object]:
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise EnvironmentFailedError(
             f"{call} returned {type_name(value)} as info; it must return {expected}"
         )
@@ -116,5 +120,7 @@ def _info(value: object, call: str, expected: str) -> Mapping[str, object]:
 
 def _plain(value: object) -> object:
     """Return the Python value of a NumPy scalar, and any other value unchanged."""
+    if type(value) in _PLAIN:
+        return value
     item = getattr(value, "item", None)
     return item() if callable(item) and getattr(value, "shape", None) == () else value

@@ -17,7 +17,12 @@ from rollart_flow.control.environment import (
     starts_slowly,
 )
 from rollart_flow.control.loop.waits import waiting
-from rollart_flow.control.rollout.env_checks import StepAnswer, checked_reset, checked_step
+from rollart_flow.control.rollout.env_checks import (
+    ResetAnswer,
+    StepAnswer,
+    checked_reset,
+    checked_step,
+)
 from rollart_flow.control.rollout.interrupts import (
     AttemptEndedError,
     AttemptResult,
@@ -132,7 +137,9 @@ class GuardedEnvironment:
             if starts_slowly(environment):
                 await self._start(environment)
             with self._guard.over("reset"):
-                answer = checked_reset(await environment.reset(seed, task))
+                answer = await environment.reset(seed, task)
+                if type(answer) is not ResetAnswer:  # which adapters make of what they checked
+                    answer = checked_reset(answer)
         finally:
             self.reset_s = loop.time() - began
         self._attempt.check()
@@ -165,7 +172,9 @@ class GuardedEnvironment:
         if self._environment is None:
             raise ValueError("step comes after reset")
         with self._guard.over(call):
-            answer = checked_step(await self._environment.step(action))
+            answer = await self._environment.step(action)
+            if type(answer) is not StepAnswer:  # which adapters make of what they checked
+                answer = checked_step(answer)
             report = checked_report(answer.info)
         if report is not None:
             self.report = report if self.report is None else self.report.updated(report)

@@ -183,7 +183,8 @@ class GroupLifecycle:
         """Apply the bound to one group under the current version, then launch missing attempts."""
         if group.state is GroupState.CLOSED:
             return
-        if any(self._is_stale(start) for start in group.members.values()):
+        starts = group.members.values()
+        if starts and self._is_stale(min(starts)):  # a group is as old as its oldest member
             self._drop_stale(group)
             return
         stale = group.stale_attempts(self._is_stale)
