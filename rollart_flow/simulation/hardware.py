@@ -119,7 +119,7 @@ class EngineModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineCosts:
-    """What an engine attains on a device, and what its passes cost beside arithmetic and memory.
+    """Shares of a device's peaks that an engine attains, and the costs of its passes beside them.
 
     The defaults are assumed: dense kernels come to about 0.55 of the arithmetic in prefill and 0.75
     of the bandwidth in decode.
@@ -136,6 +136,8 @@ class EngineCosts:
     """Work of the engine for each sequence in a pass: scheduling, sampling, output [s]."""
     sequences: int = 256
     """Most sequences that share a pass (vLLM's `max_num_seqs`)."""
+    hop_s: float = 10e-6
+    """Latency of one all-reduce of several devices [s]; two per layer."""
 
 
 VLLM_ON_H100 = EngineCosts(0.67, 0.76, 0.93, pass_s=0.00144, sequence_s=14.5e-6)
@@ -154,8 +156,6 @@ class Roofline:
     device: Device
     degree: int = 1
     costs: EngineCosts = EngineCosts()
-    hop_s: float = 10e-6
-    """Latency of one all-reduce [s]; two per layer."""
     memory_share: float = 0.9
     """Share of a device's memory that weights and KV cache may take (vLLM's default)."""
 
@@ -200,7 +200,7 @@ class Roofline:
         if self.degree == 1:
             return 0.0
         sent = 2 * (self.degree - 1) / self.degree * tokens * self.model.hidden * 2
-        return 2 * self.model.layers * (self.hop_s + sent / (self.device.link_gb_s * 1e9 / 2))
+        return 2 * self.model.layers * (self.costs.hop_s + sent / (self.device.link_gb_s * 1e9 / 2))
 
     def prefill_s(
         self, tokens: float, context: float, decoding: int = 0, kv_tokens: float = 0.0
@@ -263,6 +263,8 @@ class WeightTransfer:
     """Copy from host memory into a device, per device [GiB/s]; assumed, PCIe for two devices."""
     sharded: bool = True
     """Whether each device copies its share of the weights alone, and not all of them."""
+    start_s: float = 0.0
+    """Part of the pulls that does not depend on the size [s]."""
     streamed: bool = True
     """Whether buckets are pulled during the rollout; if not, all after the suspension."""
 
@@ -272,14 +274,14 @@ class WeightTransfer:
 
     def pull_s(self, model: SimulatedModel) -> float:
         """Transfer from the store to all inference workers, summed over workers [s]."""
-        return self.pull_s_per_gib * model.weight_bytes / GIB
+        return self.start_s + self.pull_s_per_gib * model.weight_bytes / GIB
 
     def exposed_s(self, model: SimulatedModel, degree: int) -> float:
         """The part of the pull that no rollout can hide [s]."""
         if not self.streamed:
             return self.pull_s(model)
         size = model.weight_bytes / GIB
-        last = self.pull_s_per_gib * min(self.bucket_gib, size)
+        last = self.start_s + self.pull_s_per_gib * min(self.bucket_gib, size)
         return last + size / (degree if self.sharded else 1) / self.copy_gib_s
 
 

@@ -143,6 +143,7 @@ class Scenario:
                 f"scenario {self.name}: hw_affinity is {self.hw_affinity!r}, but must be a "
                 f"hardware class by domain or {AUTO!r}"
             )
+        self._check_costs()
         if not self.workers():
             raise SettingsError(f"scenario {self.name}: no devices for rollout")
         for worker, _ in self.workers():
@@ -152,6 +153,22 @@ class Scenario:
                     f"{worker.hardware} has room for {max(0, worker.kv_tokens)} tokens, but "
                     f"a trajectory may have {self.context_tokens}; raise tensor_parallel"
                 )
+
+    def _check_costs(self) -> None:
+        """Refuse costs of a hardware class that no device of the scenario has."""
+        if unknown := sorted(self.costs.keys() - set(self.classes)):
+            raise SettingsError(
+                f"scenario {self.name}: costs has {', '.join(unknown)}, but the devices are "
+                f"{' and '.join(self.classes)}"
+            )
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Hardware classes of all devices, in order of their names."""
+        pools = {*self.rollout, self.training}
+        if self.disaggregated is not None:
+            pools |= {self.disaggregated.prefill, self.disaggregated.decode}
+        return tuple(sorted({pool.device.name for pool in pools}))
 
     def settings(self, seed: int = 0) -> RolloutSettings:
         """Settings of the rollout scheduler."""

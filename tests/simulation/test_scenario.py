@@ -6,7 +6,15 @@ import pytest
 
 from rollart_flow.control.schedule.schedules import areal, rollart, sync_plus
 from rollart_flow.errors import SettingsError
-from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B, QWEN3_32B, Roofline, TrainingCost
+from rollart_flow.simulation.hardware import (
+    H20,
+    H800,
+    QWEN3_8B,
+    QWEN3_32B,
+    EngineCosts,
+    Roofline,
+    TrainingCost,
+)
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
 from rollart_flow.simulation.workloads import GEM_MATH
 
@@ -24,6 +32,11 @@ def test_a_worker_without_room_for_one_trajectory_is_refused_with_what_to_do() -
     with pytest.raises(SettingsError, match=r"Qwen3-32B on 1 H800 .* 32768; raise tensor_parallel"):
         replace(SCENARIO, model=QWEN3_32B)
     replace(SCENARIO, model=QWEN3_32B, tensor_parallel=4)
+
+
+def test_costs_of_a_class_without_devices_are_refused() -> None:
+    with pytest.raises(SettingsError, match="costs has H100, but the devices are H800"):
+        replace(SCENARIO, costs={"H100": EngineCosts(), "H800": EngineCosts()})
 
 
 def test_devices_are_workers_without_a_rest() -> None:

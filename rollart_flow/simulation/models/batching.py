@@ -10,10 +10,9 @@ device's memory.
 
 from collections import deque
 
-from rollart_flow.simulation.hardware import EngineCosts, EngineModel
+from rollart_flow.simulation.hardware import EngineModel
 from rollart_flow.simulation.models.decoding import Job, PrefixCache, SimulatedDecodeBatch
 
-MAX_SEQUENCES = EngineCosts().sequences
 PREFILL_TOKENS = 16_384
 """Most new tokens of one prefill pass, unless a single sequence has more."""
 

@@ -41,7 +41,7 @@ def _cost(domain: str, name: str, demand: Demand) -> float:
     """Time of an engine for the attempts of a domain [s]."""
     engine = Roofline(demand.model, DEVICES[name], _degree(name, demand))
     scripts = [script for of, script in demand.scripts(0, 64) if of == domain]
-    batch = batch_of(len(scripts))
+    batch = batch_of(len(scripts), engine)
     return math.fsum(work_s(script, engine, batch) for script in scripts) or 1.0
 
 

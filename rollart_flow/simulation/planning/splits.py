@@ -45,8 +45,8 @@ class DeviceSplit:
         alpha, worst = asynchrony(given.schedule), (0.0, 0.0)
         for name, scripts in by_class.items():
             samples = self.batch_size * len(scripts) / len(self.attempts)
-            slots = batch_of((1 + alpha) * samples / workers)
             engine = Roofline(self.model, DEVICES[name], given.units)
+            slots = batch_of((1 + alpha) * samples / workers, engine)
             times = [s.environment_s + work_s(s, engine, slots) * slots for s in scripts]
             mean_s = math.fsum(times) / len(times)
             worst = max(worst, (samples * mean_s / (slots * workers), max(times)))

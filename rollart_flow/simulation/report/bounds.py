@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from rollart_flow.control.schedule.declarations import Swap
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.simulation.hardware import EngineModel
-from rollart_flow.simulation.models.batching import MAX_SEQUENCES
 from rollart_flow.simulation.record import AttemptRecord, Record
 from rollart_flow.simulation.report.paths import oldest_versions, path_s
 from rollart_flow.simulation.scenario import Scenario
@@ -172,7 +171,7 @@ def rollout_s(work: Work, scenario: Scenario, in_flight: int) -> float:
     workers = _workers(scenario)
     if scenario.disaggregated is not None:
         (one, ones), (two, twos) = scenario.workers()
-        batches = batch_of(in_flight / ones), batch_of(in_flight / twos)
+        batches = batch_of(in_flight / ones, one), batch_of(in_flight / twos, two)
         prefill = math.fsum(share * _prefill_s(s, one, batches[0]) for s, share in work)
         decode = math.fsum(share * _decode_s(s, two, batches[1]) for s, share in work)
         return max(prefill / ones, decode / twos)
@@ -190,14 +189,14 @@ def rollout_s(work: Work, scenario: Scenario, in_flight: int) -> float:
     return least
 
 
-def batch_of(sequences: float) -> int:
-    """Number of sequences that share the passes of a worker."""
-    return max(1, min(MAX_SEQUENCES, math.ceil(sequences)))
+def batch_of(sequences: float, engine: EngineModel) -> int:
+    """Number of sequences that share the passes of a worker, within the limit of its engine."""
+    return max(1, min(engine.sequences, math.ceil(sequences)))
 
 
 def _shared(roofline: EngineModel, sequences: float) -> Callable[[Script], float]:
     """Cost of an attempt on a worker that this many sequences share."""
-    batch = batch_of(sequences)
+    batch = batch_of(sequences, roofline)
     return lambda script: work_s(script, roofline, batch)
 
 

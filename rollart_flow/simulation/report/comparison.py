@@ -42,7 +42,7 @@ def propositions(scripts: Sequence[Script], scenario: Scenario, schedule: Schedu
     alpha = float(Fraction(schedule.bound.capacity(1000), 1000) - 1)
     roofline, count = scenario.workers()[0]
     n = scenario.batch_size
-    slots = batch_of((1 + alpha) * n / count)
+    slots = batch_of((1 + alpha) * n / count, roofline)
     times = [script.environment_s + work_s(script, roofline, slots) * slots for script in scripts]
     mean, longest = math.fsum(times) / len(times), max(times)
     devices = scenario.training.devices

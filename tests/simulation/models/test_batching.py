@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B, QWEN3_32B, Device, Roofline
-from rollart_flow.simulation.models.batching import MAX_SEQUENCES, ContinuousBatch
+from rollart_flow.simulation.models.batching import ContinuousBatch
 from rollart_flow.simulation.models.decoding import Job
 
 ROOMY = Roofline(QWEN3_8B, H800)
@@ -308,10 +308,10 @@ def test_a_prompt_comes_in_only_if_the_token_that_all_others_draw_beside_it_fits
 
 def test_no_more_sequences_run_than_are_allowed() -> None:
     seen = Seen(ContinuousBatch(ROOMY))
-    for i in range(MAX_SEQUENCES + 1):
+    for i in range(ROOMY.sequences + 1):
         seen.submit(job(str(i), 10, 100))
     seen.until(FOREVER)
-    last = str(MAX_SEQUENCES)
+    last = str(ROOMY.sequences)
     assert seen.first_at[last] >= min(end for key, end in seen.done_at.items() if key != last)
 
 

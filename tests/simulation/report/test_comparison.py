@@ -8,8 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollart_flow.control.schedule.schedules import rollart, sync_plus
-from rollart_flow.simulation.hardware import H800, INTRA_CLUSTER, QWEN3_8B, TrainingCost
-from rollart_flow.simulation.models.batching import MAX_SEQUENCES
+from rollart_flow.simulation.hardware import (
+    H800,
+    INTRA_CLUSTER,
+    QWEN3_8B,
+    EngineCosts,
+    TrainingCost,
+)
 from rollart_flow.simulation.report.comparison import propositions
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.workloads import GEM_MATH, Script, ScriptedTurn
@@ -25,6 +30,7 @@ TINY = Scenario(
     transfer=INTRA_CLUSTER,
 )
 """So many samples that every slot of every worker is taken."""
+SEQUENCES = EngineCosts().sequences
 
 
 def waits(seconds: Sequence[float]) -> list[Script]:
@@ -49,7 +55,7 @@ def test_synchronous_training_keeps_within_proposition_2_1(kinds: list[float]) -
     """All devices generate, then all train (equation 8), in the worst order."""
     seconds = sorted(kinds * 128)
     promised = propositions(waits(seconds), TINY, sync_plus())
-    workers = 2 * MAX_SEQUENCES
+    workers = 2 * SEQUENCES
     training_s = TINY.cost.step_s([2] * 1_024, 2)
     assert queue_s(seconds, workers) + training_s <= promised.sync_s
 
@@ -60,7 +66,7 @@ def test_asynchronous_training_keeps_within_proposition_2_2(kinds: list[float], 
     """(1 + alpha) batches are generated in one go; the time counts per batch (equations 7, 9)."""
     seconds = sorted(kinds * 128 * (1 + alpha))
     promised = propositions(waits(kinds * 128), TINY, rollart(alpha))
-    generated = queue_s(seconds, MAX_SEQUENCES) / (1 + alpha)
+    generated = queue_s(seconds, SEQUENCES) / (1 + alpha)
     training_s = TINY.cost.step_s([2] * 1_024, 1)
     assert max(generated, training_s - TINY.cost.fixed_s) <= promised.async_s
 
