@@ -10,7 +10,7 @@ from rollart_flow.simulation.latencies import FixedLatency, Gaussian, LogNormal,
 from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper.__main__ import main
 from tests.benchmarks.paper.figures import Figure
-from tests.benchmarks.paper.maps.grid import Cell, Place, condition, grid
+from tests.benchmarks.paper.maps.grid import Cell, Place, condition, grid, reaches
 from tests.benchmarks.paper.maps.mechanisms import MECHANISMS
 from tests.benchmarks.paper.maps.varying import spread, varied
 from tests.benchmarks.paper.published import figures
@@ -67,9 +67,16 @@ def test_the_condition_names_the_axes_that_the_gain_needs() -> None:
         "the nearest is 1.90, at lengths 4"
     )
     assert condition(found, (3.0, 4.0)) == (
-        "the published gain of 3.00-4.00 appears in none of 4 cells; "
-        "the largest is 2.00, at lengths 4, batch 0.25"
+        "the published gain of 3.00-4.00 appears in none of 4 cells, whose gains go "
+        "from 1.00 to 2.00, the largest at lengths 4, batch 0.25"
     )
+
+
+def test_a_gain_beyond_the_published_one_is_not_that_gain() -> None:
+    cells = [Cell(HERE, gain) for gain in (1.75, 2.2, 2.4, 3.0)]
+    assert [reaches(cell, (2.0, 2.0)) for cell in cells] == [True, True, False, False]
+    assert [reaches(cell, (1.5, 2.5)) for cell in cells] == [True, True, True, False]
+    assert not reaches(Cell(HERE, 0.99), (1.1, 1.1))
 
 
 def test_a_map_is_printed_and_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

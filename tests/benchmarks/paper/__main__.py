@@ -155,12 +155,15 @@ def _basis(figure: Figure, fit: bool) -> str:
 
 
 def _counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How many of the published figures agree, by what they are based on."""
+    """How many of the published figures agree, by what they are based on, of how many there are."""
     judged: dict[str, list[bool]] = {}
     for row in rows:
         if row["agrees"] is not None:
             judged.setdefault(row["basis"], []).append(row["agrees"])
-    return [f"{basis}: {sum(good)} of {len(good)} within 15%" for basis, good in judged.items()]
+    told = [f"{basis}: {sum(good)} of {len(good)} within 15%" for basis, good in judged.items()]
+    run = sum(map(len, judged.values()))
+    there = sum(figure.published is not None for figure in figures())
+    return [*told, f"{run} of {there} published figures were simulated"]
 
 
 def _table(wanted: Sequence[Sequence[Figure]], runs: dict[Case, Finished]) -> Table:

@@ -1,9 +1,8 @@
 """What the papers print of a run beside its report: parts of its steps, tails of its batches."""
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 
 from rollart_flow.simulation.record import AttemptRecord, Record, StepTimes
 
@@ -27,9 +26,9 @@ def details_of(record: Record) -> Details:
         for times in record.steps
     ]
     return Details(
-        _mean(max(attempt.script.reset_s for attempt in batch) for batch in batches),
+        fmean(max(attempt.script.reset_s for attempt in batch) for batch in batches),
         max(_waits(record.steps)),
-        _mean(_longest(batch) for batch in batches),
+        fmean(_longest(batch) for batch in batches),
     )
 
 
@@ -43,9 +42,4 @@ def _waits(steps: list[StepTimes]) -> list[float]:
 
 def _longest(batch: list[AttemptRecord]) -> float:
     lengths = [attempt.script.action_tokens for attempt in batch]
-    return max(lengths) / _mean(lengths)
-
-
-def _mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    return math.fsum(numbers) / len(numbers)
+    return max(lengths) / fmean(lengths)

@@ -42,16 +42,23 @@ class Scenarios:
 
     def priced(self, scenario: Scenario) -> Scenario:
         """A scenario with the engines and the training of the parameters."""
-        given, costs = self.parameters, self.parameters.costs
-        training = given.training(scenario.model, scenario.training.device)
+        given, costs = self.parameters, self._costs(scenario)
         if given.sequences != EngineCosts().sequences:
-            names = {pool.device.name for pool in (*scenario.rollout, scenario.training)}
-            costs = {name: replace(given.cost(name), sequences=given.sequences) for name in names}
+            costs = {
+                name: replace(given.cost(name), sequences=given.sequences)
+                for name in scenario.classes
+            }
+        training = given.training(scenario.model, scenario.training.device)
         return replace(scenario, costs=costs, training_cost=training, switch_s=given.switch_s)
 
     def of_flash(self, scenario: Scenario) -> Scenario:
         """A scenario of ROLL Flash, whose engines have no other limit than vLLM's own."""
-        return replace(self.priced(scenario), costs=self.parameters.costs)
+        return replace(self.priced(scenario), costs=self._costs(scenario))
+
+    def _costs(self, scenario: Scenario) -> dict[str, EngineCosts]:
+        """The costs of the parameters for the classes that a scenario has."""
+        costs = self.parameters.costs
+        return {name: costs[name] for name in scenario.classes if name in costs}
 
     def software(self, *, silent: bool = False) -> Scenario:
         """Figure 3: SWE-bench with Qwen3-8B on 32 H800, 128 trajectories; silent: of no replies."""
@@ -109,11 +116,6 @@ class Scenarios:
         rollout = (Pool(H800, 64), Pool(H20, 32))
         scenario = self._mixed("64+32 H800 32 H20", model, rollout, 32)
         return replace(scenario, hw_affinity=AFFINITY, transfer=self.parameters.across)
-
-    def unbound(self, model: SimulatedModel) -> Scenario:
-        """The devices of `affine`, each of which takes any task."""
-        scenario = self.affine(model)
-        return replace(scenario, name=f"{scenario.name}, any task", hw_affinity={})
 
     def equal_cost(self, model: SimulatedModel, h800: int, h20: int) -> Scenario:
         """Figure 11a: rollout for about the same price, training on 32 H800."""

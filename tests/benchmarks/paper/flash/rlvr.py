@@ -6,8 +6,10 @@ A rollout batch counts prompts, each with 16 responses (appendix A.1).
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import flash, sync, sync_plus
 from rollart_flow.simulation.report.comparison import Case
+from rollart_flow.simulation.workloads import SimulatedDomain
 from tests.benchmarks.paper.figures import Figure, Finished, rollout_s, token_s
 from tests.benchmarks.paper.flash.scenarios import SIZES, THINK, thoughts
 from tests.benchmarks.paper.scenarios import Scenarios
@@ -32,15 +34,9 @@ def figures(given: Scenarios) -> Iterator[Figure]:
 
 def _scaling(given: Scenarios) -> Iterator[Figure]:
     for domain, kind in ((THINK, "Think"), (given.parameters.thought, "Base")):
-        async_ = {
-            n: Case(thoughts(given, domain, train=n // 2, infer=n // 2), flash(2), steps=5)
-            for n in (16, 128)
-        }
+        async_ = {n: _async(given, domain, n) for n in (16, 128)}
         naive, roll = (
-            {
-                n: Case(thoughts(given, domain, train=n, infer=0), schedule, steps=2)
-                for n in (16, 128)
-            }
+            {n: _in_turns(given, domain, n, schedule) for n in (16, 128)}
             for schedule in (NAIVE, sync_plus())
         )
         if kind == "Think":
@@ -54,6 +50,17 @@ def _scaling(given: Scenarios) -> Iterator[Figure]:
             yield Figure(name, async_[n], naive[n], published, token_s, _WHY_1B)
         name = f"ROLL Flash Figure 1b: Sync-ROLL over Sync-Naive on 128, {kind}"
         yield Figure(name, roll[128], naive[128], None, token_s)
+
+
+def _async(given: Scenarios, domain: SimulatedDomain, devices: int) -> Case:
+    """Half of the devices train, half infer."""
+    half = devices // 2
+    return Case(thoughts(given, domain, train=half, infer=half), flash(2), steps=5)
+
+
+def _in_turns(given: Scenarios, domain: SimulatedDomain, devices: int, schedule: Schedule) -> Case:
+    """All devices infer, then all train."""
+    return Case(thoughts(given, domain, train=devices, infer=0), schedule, steps=2)
 
 
 def _ratios(given: Scenarios) -> Iterator[Figure]:

@@ -112,33 +112,54 @@ MECHANISMS = {
     each.name: each
     for each in (
         Mechanism(
-            "affinity", "Figure 11a: affinity over H800 only, 8B",
-            "H20 in a rollout for the price of 72 H800", (24, 96, 8, 160, 48), _affinity,
+            name="affinity",
+            figure="Figure 11a: affinity over H800 only, 8B",
+            hardware_is="H20 in a rollout for the price of 72 H800",
+            hardware=(24, 96, 8, 160, 48),
+            compare=_affinity,
         ),
         Mechanism(
-            "pd", "Table 5: 2P2D over colocation, 30B-A3B",
-            "nodes of four that prefill", (2, 1, 3), _prefill_decode,
+            name="pd",
+            figure="Table 5: 2P2D over colocation, 30B-A3B",
+            hardware_is="nodes of four that prefill",
+            hardware=(2, 1, 3),
+            compare=_prefill_decode,
         ),
         Mechanism(
-            "redundancy", f"{_FLASH} Figure 10: 36x12 over 32x8",
-            "H800", (32, 8, 128, 16, 64), _redundancy,
+            name="redundancy",
+            figure=f"{_FLASH} Figure 10: 36x12 over 32x8",
+            hardware_is="H800",
+            hardware=(32, 8, 128, 16, 64),
+            compare=_redundancy,
         ),
         Mechanism(
-            "replication", f"{_FLASH} Figure 8: prompt replication, 64x16",
-            "H800 for rollout", (8, 2, 32, 4, 16), _replication,
+            name="replication",
+            figure=f"{_FLASH} Figure 8: prompt replication, 64x16",
+            hardware_is="H800 for rollout",
+            hardware=(8, 2, 32, 4, 16),
+            compare=_replication,
         ),
         Mechanism(
-            "queue", f"{_FLASH} Figure 7: queue scheduling, 8x8 and 16 more prompts",
-            "H800 for rollout", (8, 2, 32, 4, 16), _queue,
+            name="queue",
+            figure=f"{_FLASH} Figure 7: queue scheduling, 8x8 and 16 more prompts",
+            hardware_is="H800 for rollout",
+            hardware=(8, 2, 32, 4, 16),
+            compare=_queue,
         ),
         Mechanism(
-            "serverless", "Figure 12: rollout time with a serverless judge",
-            "H800 of eight that judge", (4, 6, 2), _serverless,
+            name="serverless",
+            figure="Figure 12: rollout time with a serverless judge",
+            hardware_is="H800 of eight that judge",
+            hardware=(4, 6, 2),
+            compare=_serverless,
         ),
         Mechanism(
-            "alpha", f"{_FLASH} Takeaway 3: async(2), 24Train16Infer over Sync-ROLL",
-            "H800 of 40 that infer", (16, 24, 8, 28, 12), _alpha,
+            name="alpha",
+            figure=f"{_FLASH} Takeaway 3: async(2), 24Train16Infer over Sync-ROLL",
+            hardware_is="H800 of 40 that infer",
+            hardware=(16, 24, 8, 28, 12),
+            compare=_alpha,
         ),
     )
-}  # fmt: skip
+}
 """The mechanisms by name."""

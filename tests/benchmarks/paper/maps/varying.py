@@ -48,6 +48,7 @@ def _domain(domain: SimulatedDomain, lengths: float, variance: float) -> Simulat
     return replace(
         domain,
         response=spread(longer(domain.response, lengths), variance),
+        task_spread=domain.task_spread * variance,
         reset_s=spread(domain.reset_s, variance),
         step_s=spread(domain.step_s, variance),
     )

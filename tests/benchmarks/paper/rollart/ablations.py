@@ -9,6 +9,7 @@ from tests.benchmarks.paper.figures import (
     case_of,
     reward_utilization,
     rollout_s,
+    settled,
 )
 from tests.benchmarks.paper.scenarios import MODELS, ROLLART, Scenarios
 
@@ -55,9 +56,9 @@ def _serverless(given: Scenarios) -> Iterator[Figure]:
 def _bound_sweep(given: Scenarios) -> Iterator[Figure]:
     for model in MODELS:
         scenario = given.affine(model)
-        base = case_of(scenario, ROLLART, 6)
+        base = settled(scenario, ROLLART)
         for alpha in range(2, 7):
-            ours = case_of(scenario, rollart(alpha).switched(overlapped=True), 6 + alpha)
+            ours = settled(scenario, rollart(alpha).switched(overlapped=True))
             name = f"Figure 13: alpha {alpha} over 1, {model.name.removeprefix('Qwen3-')}"
             yield Figure(name, ours, base, (1.0, 1.22), why=_WHY_13)
 

@@ -7,7 +7,7 @@ from rollart_flow.control.schedule.schedules import rollart, sync_plus
 from rollart_flow.simulation.hardware import QWEN3_32B
 from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper import measures
-from tests.benchmarks.paper.figures import Figure, case_of, exposed_pull_s, rollout_s
+from tests.benchmarks.paper.figures import Figure, case_of, exposed_pull_s, rollout_s, settled
 from tests.benchmarks.paper.rollart.characterization import transferred
 from tests.benchmarks.paper.scenarios import MIXTURE_OF_EXPERTS, MODELS, ROLLART, Scenarios
 
@@ -43,7 +43,7 @@ def _overlap(given: Scenarios) -> Iterator[Figure]:
         )
         size = model.name.removeprefix("Qwen3-")
         name = f"Figure 14a: transfer beside the rollout over at once, {size}"
-        ours, against = Case(scenario, ROLLART, steps=6), Case(blocking, rollart(1), steps=6)
+        ours, against = settled(scenario, ROLLART), settled(blocking, rollart(1))
         yield Figure(name, ours, against, (1.10, 1.16), why=_WHY_14A)
 
 
@@ -84,7 +84,7 @@ def _redundancy(given: Scenarios) -> Iterator[Figure]:
 
 def _exposed(given: Scenarios) -> Iterator[Figure]:
     for model, published in zip(MODELS, (1.4, 5.1, 9.6), strict=True):
-        case = case_of(given.affine(model), ROLLART, 6)
+        case = settled(given.affine(model), ROLLART)
         name = f"Table 4: exposed weight pull [s], {model.name.removeprefix('Qwen3-')}"
         yield Figure(name, case, None, (published, published), exposed_pull_s, _WHY_EXPOSED)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from rollart_flow.control.schedule.schedules import areal, one_off, sync, sync_plus
 from rollart_flow.simulation.hardware import QWEN3_14B, QWEN3_32B
-from tests.benchmarks.paper.figures import OTHER_LENGTHS, Figure, case_of, token_s
+from tests.benchmarks.paper.figures import OTHER_LENGTHS, Figure, case_of, settled, token_s
 from tests.benchmarks.paper.scenarios import MODELS, ROLLART, Scenarios
 
 
@@ -33,8 +33,8 @@ def _baselines(given: Scenarios) -> Iterator[Figure]:
         size = model.name.removeprefix("Qwen3-")
         apart = given.disaggregated(model)
         plus = case_of(given.monolithic(model), sync_plus())
-        off, open_ = (case_of(apart, schedule) for schedule in (one_off(), areal(1)))
-        ours = case_of(given.affine(model), ROLLART, 6)
+        off, open_ = case_of(apart, one_off()), settled(apart, areal(1))
+        ours = settled(given.affine(model), ROLLART)
         for names, fast, slow, published in (
             ("one_off over sync_plus", off, plus, (1.31, 1.47)),
             ("areal over one_off", open_, off, (1.03, 1.06)),
@@ -45,17 +45,17 @@ def _baselines(given: Scenarios) -> Iterator[Figure]:
 
 
 def _end_to_end(given: Scenarios) -> Iterator[Figure]:
-    large = case_of(given.affine(QWEN3_32B), ROLLART, 6)
+    large = settled(given.affine(QWEN3_32B), ROLLART)
     separated = given.disaggregated(QWEN3_32B)
-    for schedule, published, scenario in (
-        (sync_plus(), 2.05, given.monolithic(QWEN3_32B)),
-        (one_off(), 1.35, separated),
-        (areal(1), 1.31, separated),
+    for slow, published in (
+        (case_of(given.monolithic(QWEN3_32B), sync_plus()), 2.05),
+        (case_of(separated, one_off()), 1.35),
+        (settled(separated, areal(1)), 1.31),
     ):
-        name = f"Figure 10a: rollart over {schedule.name}, 32B"
-        yield Figure(name, large, case_of(scenario, schedule), (published, published), why=_WHY_10A)
+        name = f"Figure 10a: rollart over {slow.schedule.name}, 32B"
+        yield Figure(name, large, slow, (published, published), why=_WHY_10A)
     for model in MODELS:
-        ours = case_of(given.affine(model), ROLLART, 6)
+        ours = settled(given.affine(model), ROLLART)
         slow = case_of(given.monolithic_judged_here(model), sync(), 2)
         plus = case_of(given.monolithic(model), sync_plus(), 4)
         size = model.name.removeprefix("Qwen3-")
@@ -72,7 +72,7 @@ def _end_to_end(given: Scenarios) -> Iterator[Figure]:
 def _scaling(given: Scenarios) -> Iterator[Figure]:
     base = case_of(given.monolithic(QWEN3_14B, 64), sync_plus())
     for devices in (64, 96, 128):
-        ours = case_of(given.disaggregated(QWEN3_14B, devices), ROLLART, 6)
+        ours = settled(given.disaggregated(QWEN3_14B, devices), ROLLART)
         name = f"Figure 10c: rollart on {devices} H800 over sync_plus on 64, 14B"
         yield Figure(name, ours, base, (1.33, 2.08), token_s, _WHY_10C)
 
