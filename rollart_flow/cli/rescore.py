@@ -3,7 +3,7 @@
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -22,45 +22,54 @@ _SHOWN = 20
 """Number of attempts that a table for people has at most."""
 
 
+_Domain: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Judge the attempts of this domain only.")
+]
+_Verifier: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Pipeline file whose domains judge; that of the run by default."
+    ),
+]
+_Reward: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.py:FUNCTION", help="Score trajectories by a reward function instead."
+    ),
+]
+_Where: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--filter",
+        metavar="EXPR",
+        help="Only attempts that a filter keeps, such as varied or 'reward > 0'.",
+    ),
+]
+_Environ: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="An environment variable that the function needs; may be repeated."),
+]
+_Name: TypeAlias = Annotated[
+    str | None, typer.Option(help="Name of the rescoring; an unfinished one of this name goes on.")
+]
+_Workers: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Verifiers at a time; one for each core.")
+]
+_Timeout: TypeAlias = Annotated[
+    float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Limit of a judgement.")
+]
+
+
 def rescore(
     run: RunName,
-    domain: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Judge the attempts of this domain only.")
-    ] = None,
-    verifier: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Pipeline file whose domains judge; that of the run by default."
-        ),
-    ] = None,
-    reward: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.py:FUNCTION", help="Score trajectories by a reward function instead."
-        ),
-    ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            "--filter",
-            metavar="EXPR",
-            help="Only attempts that a filter keeps, such as varied or 'reward > 0'.",
-        ),
-    ] = None,
-    environ: Annotated[
-        list[str] | None,
-        typer.Option(help="An environment variable that the function needs; may be repeated."),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="Name of the rescoring; an unfinished one of this name goes on."),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Verifiers at a time; one for each core.")
-    ] = None,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Limit of a judgement.")
-    ] = 600.0,
+    domain: _Domain = None,
+    verifier: _Verifier = None,
+    reward: _Reward = None,
+    where: _Where = None,
+    environ: _Environ = None,
+    name: _Name = None,
+    workers: _Workers = None,
+    timeout_s: _Timeout = 600.0,
     trust: Trust = False,
     store: Store = None,
     as_json: AsJson = False,
@@ -76,26 +85,12 @@ def rescore(
         return
     if where is not None or environ:
         raise SettingsError("--filter and --environ go with --reward FILE.py:FUNCTION")
-    from rollart_flow.checking.rescoring import (
-        RescoreSettings,
-        check_rescore_name,
-        free_rescore_name,
-    )
     from rollart_flow.store import open_run
 
     opened = open_run(run, store=store)
     if verifier is None:
         check_trusted(opened.uri, trust)
-    pipeline, source = _pipeline(opened, verifier)
-    name = free_rescore_name(opened) if name is None else name
-    check_rescore_name(name)
-    settings = RescoreSettings(
-        domains=_domains(pipeline, domain),
-        name=name,
-        timeout_s=timeout_s,
-        workers=workers or os.cpu_count() or 1,
-        source=source,
-    )
+    settings = _settings(opened, verifier, domain, name, timeout_s, workers)
     found = _rescored(opened, settings)
     if as_json:
         print_json(_as_object(opened, settings.name, found))
@@ -103,6 +98,33 @@ def rescore(
         _show(settings.name, found)
     if any(each.error for each in found):
         raise typer.Exit(1)
+
+
+def _settings(
+    run: "Run",
+    verifier: str | None,
+    domain: str | None,
+    name: str | None,
+    timeout_s: float,
+    workers: int | None,
+) -> "RescoreSettings":
+    """Return the settings of a rescoring by the verifiers of a pipeline's domains."""
+    from rollart_flow.checking.rescoring import (
+        RescoreSettings,
+        check_rescore_name,
+        free_rescore_name,
+    )
+
+    pipeline, source = _pipeline(run, verifier)
+    name = free_rescore_name(run) if name is None else name
+    check_rescore_name(name)
+    return RescoreSettings(
+        domains=_domains(pipeline, domain),
+        name=name,
+        timeout_s=timeout_s,
+        workers=workers or os.cpu_count() or 1,
+        source=source,
+    )
 
 
 def _pipeline(run: "Run", verifier: str | None) -> "tuple[Pipeline, Path]":

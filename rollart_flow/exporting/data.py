@@ -9,17 +9,16 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Literal, get_args
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from rollart_flow.algorithms.filters import filter_of
-from rollart_flow.errors import QueryError, SettingsError
 from rollart_flow.exporting.conversations import (
     COLUMNS,
     MESSAGE,
@@ -30,9 +29,12 @@ from rollart_flow.exporting.conversations import (
 )
 from rollart_flow.exporting.data_card import data_card
 from rollart_flow.exporting.data_files import FILE_BYTES, DataFiles, Format
+from rollart_flow.exporting.data_images import DataImages
+from rollart_flow.exporting.data_rows import ChosenRows, trained_turns
 from rollart_flow.exporting.model import CARD
+from rollart_flow.exporting.places import new_place
 from rollart_flow.schema import stored_schema
-from rollart_flow.store import Run, Snapshot, files, open_run
+from rollart_flow.store import Run, files, open_run
 from rollart_flow.store.damage import reading
 from rollart_flow.validation import check_choice
 from rollart_flow.weights.atomic import LEFTOVER, flush, flush_all
@@ -93,142 +95,122 @@ def export_data(
     check_choice("format", format, get_args(Format))
     check_choice("what", what, get_args(What))
     stored = run if isinstance(run, Run) else open_run(run, store=store)
-    target = _target(os.fspath(to))
-    single = format != "hf" and target.suffix == f".{format}"
     where = filter_of(filter) if isinstance(filter, str) else filter
+    target = new_place(to, "path for the data set")
+    data = _DataSet(stored, target, format, what, filter, file_bytes)
     with reading(stored.uri):
-        chosen = _Chosen.of(stored.snapshot(), where)
-    suffix = "jsonl" if format == "jsonl" else "parquet"
-    with files.converting(f"cannot write {target}"):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        hidden = Path(mkdtemp(dir=target.parent, prefix=f"{LEFTOVER}{target.name}-"))
-        try:
-            written = DataFiles(hidden, suffix, _schema(what), math.inf if single else file_bytes)
-            images = _ImageFiles(stored, None if single else hidden / IMAGES)
-            with reading(stored.uri):
-                names = _write(chosen, written, images, what)
-            result = ExportedData(
-                stored.info.name, str(target), what, format, chosen.seqs.len(), chosen.left_out,
-                (target.name,) if single else tuple(path.name for path in names), images.count,
-            )  # fmt: skip
-            if single:
-                flush(names[0])
-                names[0].rename(target)
-            else:
-                said = filter if isinstance(filter, str) else where
-                card = _card(stored, result, chosen, said, suffix)
-                (hidden / CARD).write_text(card, encoding="utf-8")
-                flush_all(hidden)
-                hidden.chmod(0o755)
-                hidden.rename(target)
-        finally:
-            shutil.rmtree(hidden, ignore_errors=True)
-        flush(target.parent)
-    return result
+        chosen = ChosenRows.of(stored.snapshot(), where)
+    with files.converting(f"cannot write {target}"), _hidden(target) as folder:
+        return data.write(chosen, folder)
+
+
+@contextmanager
+def _hidden(target: Path) -> Iterator[Path]:
+    """Provide an empty folder beside a path, which is removed unless it is renamed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    hidden = Path(mkdtemp(dir=target.parent, prefix=f"{LEFTOVER}{target.name}-"))
+    try:
+        yield hidden
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+    flush(target.parent)
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The rows of a data set."""
+class _DataSet:
+    """What is asked for."""
 
-    tables: Snapshot
-    seqs: pl.Series
-    left_out: int
-    counts: list[tuple[Any, ...]]
-
-    @classmethod
-    def of(cls, tables: Snapshot, where: pl.Expr | None) -> "_Chosen":
-        rows = tables.trajectories if where is None else tables.trajectories.filter(where)
-        told = pl.col("turns").list.len() > 0
-        try:
-            found = rows.select("seq", "domain", "outcome", "reward", told.alias("told")).collect(
-                engine="streaming"
-            )
-        except pl.exceptions.PolarsError as error:
-            raise QueryError(f"filter: {files.one_line(error)}") from error
-        kept = found.filter("told")
-        counts = kept.group_by("domain", "outcome").agg(
-            pl.len(), pl.col("reward").mean().round(4).alias("mean")
-        )
-        ordered = counts.sort("domain", "outcome").rows()
-        return cls(tables, kept["seq"].sort(), found.height - kept.height, ordered)
-
-    def read(self, columns: list[pl.Expr], at_once: int) -> Iterator[pl.DataFrame]:
-        """Yield the rows in order of seq, some at a time."""
-        for start in range(0, self.seqs.len(), at_once):
-            seqs = self.seqs[start : start + at_once]
-            near = pl.col("seq").is_between(seqs[0], seqs[-1])  # files without such rows are left
-            rows = self.tables.trajectories.filter(near, pl.col("seq").is_in(seqs.to_list()))
-            yield rows.select(columns).collect().sort("seq")
-
-
-class _ImageFiles:
-    """The images of a data set, each of which is written once."""
-
-    def __init__(self, run: Run, folder: Path | None) -> None:
-        self._run, self._folder = run, folder
+    run: Run
+    target: Path
+    format: Format
+    what: What
+    said: pl.Expr | str | None
+    """The condition as it was given; None for all rows."""
+    file_bytes: float
 
     @property
-    def count(self) -> int:
-        """Number of images that were written."""
-        there = self._folder is not None and self._folder.exists()
-        return sum(1 for _ in self._folder.iterdir()) if there and self._folder else 0
+    def single(self) -> bool:
+        """Whether it is one file rather than a folder."""
+        return self.format != "hf" and self.target.suffix == f".{self.format}"
 
-    def write(self, names: list[str] | None) -> None:
-        """Write the images of a row."""
-        if not names:
-            return
-        if self._folder is None:
-            raise SettingsError("the conversations have images; export them to a folder")
-        self._folder.mkdir(exist_ok=True)
-        for name in names:
-            path = self._folder / f"{name}.png"
-            if not path.exists():
-                path.write_bytes(self._run.image(name).png or b"")
+    @property
+    def suffix(self) -> str:
+        """Format of its files."""
+        return "jsonl" if self.format == "jsonl" else "parquet"
 
-    def close(self) -> None:
-        """Force the files to disk."""
-        if self._folder is not None and self._folder.exists():
-            flush_all(self._folder)
+    def write(self, chosen: ChosenRows, folder: Path) -> ExportedData:
+        """Write the rows, their images and the card to a folder, and give it its name."""
+        most = math.inf if self.single else self.file_bytes
+        written = DataFiles(folder, self.suffix, data_schema(self.what), most)
+        images = DataImages(self.run, None if self.single else folder / IMAGES)
+        with reading(self.run.uri):
+            paths = _write(chosen, written, images, self.what)
+        names = (self.target.name,) if self.single else tuple(path.name for path in paths)
+        result = ExportedData(
+            self.run.info.name, str(self.target), self.what, self.format, chosen.seqs.len(),
+            chosen.left_out, names, images.count,
+        )  # fmt: skip
+        if self.single:
+            paths[0].rename(folder / self.target.name)
+        else:
+            (folder / CARD).write_text(self._card(result, chosen), encoding="utf-8")
+        flush_all(folder)
+        folder.chmod(0o755)
+        (folder / names[0] if self.single else folder).rename(self.target)
+        return result
+
+    def _card(self, result: ExportedData, chosen: ChosenRows) -> str:
+        words = ["rollart", "export", result.run, "--format", self.format, "--what", self.what]
+        if isinstance(self.said, str):
+            words += ["--filter", self.said]
+        words += ["--to", self.target.name]
+        return data_card(
+            self.run.info,
+            what=self.what,
+            rows=result.rows,
+            files=f"train-*.{self.suffix}",
+            schema=data_schema(self.what),
+            provenance={
+                "filter": "all rows" if self.said is None else self.said,
+                "left out, without a turn": result.left_out,
+                "up to seq": chosen.tables.seq,
+                "command": shlex.join(words),
+            },
+            counts=chosen.counts,
+        )
 
 
-def _write(chosen: _Chosen, written: DataFiles, images: _ImageFiles, what: str) -> list[Path]:
-    """Write all rows, and return the files."""
+def _write(chosen: ChosenRows, written: DataFiles, images: DataImages, what: What) -> list[Path]:
+    """Write all rows, some at a time, and return the files."""
     try:
         if what == "tokens":
-            schema = _schema(what)
-            columns = [pl.col(name) for name in schema.names]
-            for rows in chosen.read(columns, _AT_ONCE[what]):
-                written.write_table(rows.select(schema.names).to_arrow().cast(schema))
+            _write_tokens(chosen, written)
         else:
-            columns = [*map(pl.col, READ)]
-            make: Callable[[dict[str, Any]], dict[str, Any]]
-            make = in_parquet if written.suffix == "parquet" else in_json
-            for rows in chosen.read(columns, _AT_ONCE[what]):
-                found = rows.drop("action_mask").to_dicts()
-                for row, trained in zip(found, _trained(rows), strict=True):
-                    row["trained"] = trained
-                    images.write(row["images"])
-                written.write([make(conversation_of(row, IMAGES)) for row in found])
+            _write_conversations(chosen, written, images)
             images.close()
         return written.close()
     finally:
         written.abandon()
 
 
-def _trained(rows: pl.DataFrame) -> list[list[bool]]:
-    """Return by row, and turn, whether a token of the turn is an action that is trained on."""
-    masks = rows["action_mask"]
-    flat = masks.explode(empty_as_null=False, keep_nulls=False).to_numpy()
-    before = np.concatenate([[0], np.cumsum(flat, dtype=np.int64)])
-    starts = np.concatenate([[0], np.cumsum(masks.list.len().cast(pl.Int64).to_numpy())])[:-1]
-    return [
-        [bool(before[at + turn["end"]] > before[at + turn["start"]]) for turn in turns]
-        for at, turns in zip(starts, rows["turns"].to_list(), strict=True)
-    ]
+def _write_tokens(chosen: ChosenRows, written: DataFiles) -> None:
+    schema = data_schema("tokens")
+    for rows in chosen.read(schema.names, _AT_ONCE["tokens"]):
+        written.write_table(rows.to_arrow().cast(schema))
 
 
-def _schema(what: str) -> pa.Schema:
+def _write_conversations(chosen: ChosenRows, written: DataFiles, images: DataImages) -> None:
+    make: Callable[[dict[str, Any]], dict[str, Any]]
+    make = in_parquet if written.suffix == "parquet" else in_json
+    for rows in chosen.read(READ, _AT_ONCE["conversations"]):
+        found = rows.drop("action_mask").to_dicts()
+        for row, trained in zip(found, trained_turns(rows), strict=True):
+            row["trained"] = trained
+            images.write(row["images"])
+        written.write([make(conversation_of(row, IMAGES)) for row in found])
+
+
+def data_schema(what: str) -> pa.Schema:
     """Return the columns of a data set in Parquet."""
     declared = stored_schema("trajectories")
     fields = [declared.field(name).remove_metadata() for name in COLUMNS]
@@ -242,33 +224,3 @@ def _schema(what: str) -> pa.Schema:
             pa.field("images", pa.list_(pa.string())),
         ]
     )
-
-
-def _card(run: Run, result: ExportedData, chosen: _Chosen, said: object, suffix: str) -> str:
-    words = ["rollart", "export", result.run, "--format", result.format, "--what", result.what]
-    if isinstance(said, str):
-        words += ["--filter", said]
-    words += ["--to", Path(result.path).name]
-    return data_card(
-        run.info,
-        what=result.what,
-        rows=result.rows,
-        files=f"train-*.{suffix}",
-        schema=_schema(result.what),
-        provenance={
-            "filter": "all rows" if said is None else said,
-            "left out, without a turn": result.left_out,
-            "up to seq": chosen.tables.seq,
-            "command": shlex.join(words),
-        },
-        counts=chosen.counts,
-    )
-
-
-def _target(to: str) -> Path:
-    if files.is_remote(to):
-        raise SettingsError(f"{to!r} is not on this machine; export to a folder and copy that")
-    target = Path(to).expanduser()
-    if target.exists() or target.is_symlink():
-        raise SettingsError(f"{str(target)!r} exists; give a new path for the data set")
-    return target

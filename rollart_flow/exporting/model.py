@@ -16,6 +16,7 @@ from typing import Any
 
 from rollart_flow.errors import SettingsError, StoreError
 from rollart_flow.exporting.card import model_card
+from rollart_flow.exporting.places import new_place
 from rollart_flow.exporting.shards import write_shards
 from rollart_flow.exporting.versions import chosen_version, opened_weights
 from rollart_flow.models.architectures import PROCESSOR_FILES
@@ -70,7 +71,7 @@ def export(
         StoreError, WeightsError, TrainerError: the version cannot be read, or the folder written.
     """
     stored = run if isinstance(run, Run) else open_run(run, store=store)
-    target = _target(os.fspath(to))
+    target = new_place(to, "folder for the model")
     chosen, place = chosen_version(stored, version)
     policy = _policy_files(stored)
     with ExitStack() as context:
@@ -94,15 +95,6 @@ def export(
         with files.converting(f"cannot write {target}"):
             put_folder(target, fill)
     return Exported(stored.info.name, chosen, str(target), place, lora, size)
-
-
-def _target(to: str) -> Path:
-    if files.is_remote(to):
-        raise SettingsError(f"{to!r} is not on this machine; export to a folder and copy that")
-    target = Path(to).expanduser()
-    if target.exists() or target.is_symlink():
-        raise SettingsError(f"{str(target)!r} exists; give a new folder for the model")
-    return target
 
 
 def _policy_files(run: Run) -> dict[str, str]:
