@@ -20,14 +20,13 @@ import pyarrow as pa
 from rollart_flow.control.schedule.staleness import Bound
 from rollart_flow.episode_rows import as_episodes, starts_of
 from rollart_flow.errors import SettingsError
-from rollart_flow.operators.batch_columns import EXEMPT, SOURCE_COLUMNS
+from rollart_flow.operators.batch_columns import EXEMPT
 from rollart_flow.operators.drawing import EpochOrder, Units, first, units_of
-from rollart_flow.operators.row_descriptions import without_diffs
-from rollart_flow.schema import row_schema, stored_schema
-from rollart_flow.store import Run
-from rollart_flow.store.damage import again_if_merged
-from rollart_flow.store.pins import PinnedRun, qualified, rows_at
+from rollart_flow.operators.drawn_columns import drawn_schema
+from rollart_flow.schema import row_schema
+from rollart_flow.store.pins import PinnedRun, PinnedTables, qualified
 from rollart_flow.store.rescored import with_rescored
+from rollart_flow.store.snapshot import Snapshot, Watch
 from rollart_flow.text import counted, one_line
 from rollart_flow.types import Outcome, Split
 
@@ -66,7 +65,7 @@ class StoredSource:
     unscored: bool = False
     """Whether episodes without a reward are drawn too."""
 
-    def with_rewards(self, pinned: PinnedRun, rows: pl.LazyFrame) -> pl.LazyFrame:
+    def with_rewards(self, tables: Snapshot, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Return rows of a pinned run with the rewards that the source learns from.
 
         Raises:
@@ -74,7 +73,7 @@ class StoredSource:
         """
         if self.rescored is None:
             return rows
-        return with_rescored(Run(pinned.run, pinned.seq), rows, self.rescored)
+        return with_rescored(tables, rows, self.rescored)
 
 
 class StoredRows:
@@ -86,8 +85,9 @@ class StoredRows:
     """
 
     def __init__(self, uri: str, source: StoredSource) -> None:
-        self._uri = uri
         self._source = source
+        self._tables = [PinnedTables(each) for each in source.runs]
+        self._own = Watch(uri)
 
     def check(self) -> None:
         """Refuse a source that cannot fill a batch.
@@ -128,15 +128,17 @@ class StoredRows:
             group. The ids are preceded by the name of their source.
         """
         if self._source.runs:
-            return self._table(self._units, self._order.units(step), versions)
-        units = self._own_units(step, versions, taken)
+            return self._table(self._tables, self._units, self._order.units(step), versions)
+        tables = self._own_tables(step)
+        units = self._own_units(tables, versions, taken)
         generator = np.random.default_rng([self._source.seed, step])
         order = generator.permutation(len(units.sizes)).tolist()
-        return self._table(units, first(units.sizes, order, self._source.count), versions)
+        chosen = first(units.sizes, order, self._source.count)
+        return self._table([tables], units, chosen, versions)
 
     @cached_property
     def _units(self) -> Units:
-        found = [self._index(number, each) for number, each in enumerate(self._source.runs)]
+        found = [self._index(number, each) for number, each in enumerate(self._tables)]
         return self._units_of(pl.concat(found))
 
     @cached_property
@@ -146,13 +148,19 @@ class StoredRows:
     def _units_of(self, index: pl.DataFrame) -> Units:
         return units_of(index, paired=self._source.paired, grouped=self._source.grouped)
 
-    def _own_units(self, step: int, versions: tuple[int, int], taken: Sequence[str]) -> Units:
-        """Return what the run itself can be drawn from: its rows up to the preceding step."""
-        now = Run(self._uri).snapshot()
+    def _own_tables(self, step: int) -> PinnedTables:
+        """Return the tables of the run itself up to the preceding step."""
+        now = self._own.snapshot()
         known = now.steps.filter(pl.col("step") == step - 1).select("seq").collect()["seq"]
         cut = int(known.item()) if len(known) else 0
-        self._self = PinnedRun(self._uri, now.version("trajectories"), cut)
-        index = self._index(0, self._self)
+        pinned = PinnedRun(self._own.run, now.version("trajectories"), cut)
+        return PinnedTables(pinned, now.until(cut))
+
+    def _own_units(
+        self, tables: PinnedTables, versions: tuple[int, int], taken: Sequence[str]
+    ) -> Units:
+        """Return what the run itself can be drawn from."""
+        index = self._index(0, tables)
         index = index.filter(~pl.col("episode_id").is_in(list(taken)))
         if (bound := self._source.bound) is not None and not self._source.exempt:
             newest = bound.reference(*versions)
@@ -161,10 +169,10 @@ class StoredRows:
             index = index.filter(pl.Series(fresh, dtype=pl.Boolean))
         return self._units_of(index)
 
-    def _index(self, number: int, pinned: PinnedRun) -> pl.DataFrame:
+    def _index(self, number: int, tables: PinnedTables) -> pl.DataFrame:
         """Return the episodes of a run that may be drawn, with what decides on their order."""
         source = self._source
-        rows = again_if_merged(pinned.run, lambda: _drawable(pinned, source, self._columns))
+        rows = tables.read(lambda now: _drawable(now, source, self._columns))
         starts = starts_of(rows)
         seqs = rows["seq"].to_numpy()
         episodes = pl.from_arrow(as_episodes(rows, starts))
@@ -193,13 +201,19 @@ class StoredRows:
         shared = {"shared_tokens", "turns"} & set(names) if read else set()
         return tuple(dict.fromkeys((*_INDEX, *sorted((read | shared) & {*names, "seq"}))))
 
-    def _table(self, units: Units, chosen: Sequence[int], versions: tuple[int, int]) -> pa.Table:
+    def _table(
+        self,
+        tables: Sequence[PinnedTables],
+        units: Units,
+        chosen: Sequence[int],
+        versions: tuple[int, int],
+    ) -> pa.Table:
         """Read the rows of the chosen units, in their order."""
         source, episodes = self._source, list(units.drawn(chosen))
         wanted: defaultdict[int, list[int]] = defaultdict(list)
         for each in episodes:
             wanted[each.run] += each.seqs
-        read = [self._read(run, seqs) for run, seqs in wanted.items()]
+        read = [self._read(run, tables[run], seqs) for run, seqs in wanted.items()]
         if not read:
             return drawn_schema().empty_table()
         order = pl.DataFrame(
@@ -218,19 +232,18 @@ class StoredRows:
         schema = drawn_schema()
         return rows.select(schema.names).to_arrow().cast(schema)
 
-    def _read(self, number: int, seqs: Sequence[int]) -> pl.DataFrame:
+    def _read(self, number: int, tables: PinnedTables, seqs: Sequence[int]) -> pl.DataFrame:
         """Read rows of one run, with the columns that say where they are from."""
-        runs = self._source.runs
-        pinned = runs[number] if runs else self._self
-        name = self._names[number] if runs else SELF
-        rows = rows_at(pinned.run, pinned.version, seqs)
-        if self._source.rescored is not None:
-            rows = self._source.with_rewards(pinned, rows.lazy()).collect()
+        source, pinned = self._source, tables.pinned
+        name = self._names[number] if source.runs else SELF
+        rows = tables.rows(seqs)
+        if source.rescored is not None:
+            rows = tables.read(lambda now: source.with_rewards(now, rows.lazy()).collect())
         ids = pl.col("group_id"), pl.coalesce("episode_id", "trajectory_id").alias("episode_id")
         return rows.rename({"seq": "source_seq"}).with_columns(
             *(qualified(name, each) for each in (pl.col("trajectory_id"), *ids)),
             pl.lit(number, pl.Int32).alias("run"),
-            pl.lit(pinned.run if runs else None, pl.String).alias("source_run"),
+            pl.lit(pinned.run if source.runs else None, pl.String).alias("source_run"),
             pl.lit(pinned.version, pl.Int64).alias("source_version"),
         )
 
@@ -244,10 +257,9 @@ class StoredRows:
         )
 
 
-def _drawable(pinned: PinnedRun, source: StoredSource, columns: Sequence[str]) -> pa.Table:
+def _drawable(tables: Snapshot, source: StoredSource, columns: Sequence[str]) -> pa.Table:
     """Read columns of the rows of a run that can be trained on, in commit order."""
-    every = Run(pinned.run, pinned.seq).trajectories
-    rows = source.with_rewards(pinned, every).filter(
+    rows = source.with_rewards(tables, tables.trajectories).filter(
         pl.col("split") == Split(source.split),
         pl.col("outcome").is_in([str(each) for each in _ENDED]),
         pl.col("reward").is_not_null() | source.unscored,
@@ -268,31 +280,3 @@ def _chosen(episodes: pl.DataFrame, source: StoredSource) -> pl.DataFrame:
         return episodes.with_columns(pl.lit(None, pl.Boolean).alias("preferred"))
     labelled = episodes.with_columns(source.prefer.alias("preferred"))
     return labelled.filter(pl.col("preferred").is_not_null())
-
-
-def drawn_schema() -> pa.Schema:
-    """Schema of drawn rows: `trajectories` without diffs, and further columns of a batch."""
-    batches = stored_schema("batches")
-    own = without_diffs(stored_schema("trajectories").empty_table()).schema
-    more = [batches.field(name) for name in ("staleness", *SOURCE_COLUMNS)]
-    committed = [field for field in own if field.name != "seq"]
-    return pa.schema([*committed, *more, pa.field(EXEMPT, pa.bool_())])
-
-
-def with_drawn(rows: pa.Table, drawn: Sequence[pa.Table]) -> pa.Table:
-    """Append drawn rows to those that were made for a batch, whose columns of a source are null."""
-    if not drawn:
-        return rows
-    schema = drawn_schema()
-    parts = [rows, *drawn]
-    return pa.concat_tables([_aligned(part, schema) for part in parts])
-
-
-def _aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = [
-        rows[field.name].cast(field.type)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))

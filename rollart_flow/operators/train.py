@@ -27,7 +27,8 @@ from rollart_flow.algorithms.parts.branches import BranchWeight
 from rollart_flow.errors import BatchError
 from rollart_flow.operators.batch_columns import Prepared, estimate, prepare
 from rollart_flow.operators.batch_statistics import rewards_by_domain, statistics
-from rollart_flow.operators.stored_rows import StoredRows, StoredSource, with_drawn
+from rollart_flow.operators.drawn_columns import with_drawn
+from rollart_flow.operators.stored_rows import StoredRows, StoredSource
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.local import wait

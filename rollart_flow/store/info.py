@@ -37,6 +37,9 @@ class RunStatus(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    IMPORTING = "importing"
+    """Its rows are being imported, or the process that imported them was killed; nothing reads
+    such a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,23 @@ def read_info(run: str) -> RunInfo:
     if info.status is RunStatus.RUNNING and not is_driven(run, info.owner):
         return replace(info, status=RunStatus.INTERRUPTED)
     return info
+
+
+def check_whole(run: str) -> None:
+    """Refuse a run whose import has not ended, since its rows are incomplete.
+
+    Raises:
+        StoreError: says whether it goes on or was cut off.
+        RunNotFoundError: there is no `run.json`.
+    """
+    info = read_info(run)
+    if info.status is not RunStatus.IMPORTING:
+        return
+    if is_driven(run, info.owner):
+        raise StoreError(f"the run at {run} is being imported; wait for the end of that")
+    raise StoreError(
+        f"the import of the run at {run} was cut off; repeat `rollart import`, which begins anew"
+    )
 
 
 def _refuse_newer(run: str, data: bytes) -> None:

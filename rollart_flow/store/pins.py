@@ -6,20 +6,21 @@ committed once and keeps its seq, however the files of its table are merged.
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
 from rollart_flow.errors import StoreError
 from rollart_flow.store import files
 from rollart_flow.store.damage import again_if_merged
-from rollart_flow.store.info import info_uri
+from rollart_flow.store.info import check_whole, info_uri
 from rollart_flow.store.layout import resolve
 from rollart_flow.store.snapshot import Snapshot, Watch
 from rollart_flow.types import EventKind
 
+T = TypeVar("T")
 _TABLE = "trajectories"
 STORED = "stored"
 """Key of the pinned runs in the event that begins a run."""
@@ -46,9 +47,10 @@ def pin(run: str | os.PathLike[str], store: str | os.PathLike[str] | None = None
 
     Raises:
         RunNotFoundError: there is no such run; the message suggests similar names.
-        StoreError: its tables cannot be read.
+        StoreError: its tables cannot be read, or its import has not ended.
     """
     uri = resolve(run, store)
+    check_whole(uri)
     now = Watch(uri).snapshot()
     return PinnedRun(uri, now.version(_TABLE), now.seq)
 
@@ -67,36 +69,73 @@ def recorded_pins(now: Snapshot) -> dict[str, tuple[PinnedRun, ...]]:
     return {node: tuple(PinnedRun(**each) for each in of) for node, of in found.items()}
 
 
-def rows_at(run: str, version: int, seqs: Iterable[int]) -> pl.DataFrame:
-    """Read rows of `trajectories` of a run by their seq, in the order of seq.
+class PinnedTables:
+    """The tables of a pinned run, opened once for any number of reads.
+
+    Its rows never change, so that one snapshot serves all reads; another one is taken if files of
+    the first were merged and removed.
 
     Args:
-        run: address of the run.
-        version: version of the table in which the rows are known to be.
-        seqs: seq of each row.
-
-    Raises:
-        StoreError: the run is gone or is another one by now, or a row or a file of it is missing.
+        pinned: the run.
+        now: a snapshot of it, which has its rows; by default one is taken at the first read.
     """
-    wanted = sorted(set(seqs))
-    said = f"rows of the run at {run}, which a batch was drawn from"
-    if files.read(info_uri(run)) is None:
-        raise StoreError(f"{said}, are gone with it; restore its folder")
 
-    def read() -> pl.DataFrame:
-        now = Watch(run).snapshot()
-        if now.version(_TABLE) < version:
-            raise StoreError(
-                f"{said}, are not there: its table {_TABLE} is at version {now.version(_TABLE)}, "
-                f"and they were read at {version}; another run has taken its place"
-            )
-        between = pl.col("seq").is_between(wanted[0], wanted[-1])
-        return now.trajectories.filter(between, pl.col("seq").is_in(wanted)).collect().sort("seq")
+    def __init__(self, pinned: PinnedRun, now: Snapshot | None = None) -> None:
+        self.pinned = pinned
+        self._watch = Watch(pinned.run)
+        self._now = now
 
-    rows = again_if_merged(run, read)
-    if missing := sorted(set(wanted) - set(rows["seq"])):
-        raise StoreError(f"{said}, lack the row of seq {missing[0]}; restore its folder")
-    return rows
+    def read(self, of: Callable[[Snapshot], T]) -> T:
+        """Return what a function reads of the tables up to the pinned seq.
+
+        Raises:
+            StoreError: the run is gone or is another one by now, or a file of it is missing.
+        """
+
+        def read() -> T:
+            try:
+                return of(self._opened())
+            except (FileNotFoundError, pl.exceptions.PanicException):
+                self._now = None
+                self._check_there()
+                raise
+
+        return again_if_merged(self.pinned.run, read)
+
+    def rows(self, seqs: Iterable[int]) -> pl.DataFrame:
+        """Read rows of `trajectories` by their seq, in the order of seq.
+
+        Raises:
+            StoreError: as `read`, and if a row is missing.
+        """
+        wanted = sorted(set(seqs))
+        chosen = pl.col("seq").is_between(wanted[0], wanted[-1]), pl.col("seq").is_in(wanted)
+        rows = self.read(lambda now: now.trajectories.filter(*chosen).collect().sort("seq"))
+        if missing := sorted(set(wanted) - set(rows["seq"])):
+            raise StoreError(f"{self._said}, lack the row of seq {missing[0]}; restore its folder")
+        return rows
+
+    def _opened(self) -> Snapshot:
+        if self._now is None:
+            self._check_there()
+            now, version = self._watch.snapshot(self.pinned.seq), self.pinned.version
+            if now.version(_TABLE) < version:
+                raise StoreError(
+                    f"{self._said}, are not there: its table {_TABLE} is at version "
+                    f"{now.version(_TABLE)}, and they were read at {version}; another run has "
+                    "taken its place"
+                )
+            self._now = now
+        return self._now
+
+    def _check_there(self) -> None:
+        if files.read(info_uri(self.pinned.run)) is None:
+            raise StoreError(f"{self._said}, are gone with it; restore its folder")
+        check_whole(self.pinned.run)
+
+    @property
+    def _said(self) -> str:
+        return f"rows of the run at {self.pinned.run}, which a batch was drawn from"
 
 
 def qualified(source: str, ids: pl.Expr) -> pl.Expr:

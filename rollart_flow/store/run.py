@@ -16,9 +16,9 @@ from rollart_flow.errors import StoreError
 from rollart_flow.schema import stored_schema
 from rollart_flow.store.damage import again_if_merged
 from rollart_flow.store.images import read_image
-from rollart_flow.store.info import RunInfo, RunStatus, read_info
+from rollart_flow.store.info import RunInfo, RunStatus, check_whole, read_info
 from rollart_flow.store.layout import resolve
-from rollart_flow.store.pins import another, rows_at
+from rollart_flow.store.pins import PinnedRun, PinnedTables, another
 from rollart_flow.store.snapshot import Snapshot, Tables, Watch
 from rollart_flow.store.sql import run_sql
 from rollart_flow.types import Image
@@ -32,7 +32,7 @@ class Run(Tables):
         self.uri = uri
         self._seq = seq
         self._watch = Watch(uri)
-        read_info(uri)
+        check_whole(uri)
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, int | None]]:
         return type(self), (self.uri, self._seq)
@@ -154,7 +154,8 @@ class Run(Tables):
         """
         first = drawn.row(0, named=True)
         source = first["source_run"] or self.uri
-        rows = rows_at(source, first["source_version"], drawn["source_seq"])
+        seqs = drawn["source_seq"].to_list()
+        rows = PinnedTables(PinnedRun(source, first["source_version"], max(seqs))).rows(seqs)
         ids = ("trajectory_id", "group_id", "episode_id")
         renamed = drawn.select("source_seq", *ids)
         if (wrong := another(rows, renamed)) is not None:
@@ -207,6 +208,6 @@ def open_run(run: str | os.PathLike[str], *, store: str | os.PathLike[str] | Non
 
     Raises:
         RunNotFoundError: there is no such run; the message suggests similar names.
-        StoreError: the run has a newer schema version, or is damaged.
+        StoreError: the run has a newer schema version, is damaged, or its import has not ended.
     """
     return Run(resolve(run, store))
