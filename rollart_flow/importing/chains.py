@@ -7,8 +7,9 @@ NaN, since nobody knows them; all lists stay aligned, as in `control.rollout.rec
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from rollart_flow.control.rollout.conversing import Transcript
 from rollart_flow.control.rollout.interrupts import AttemptResult
@@ -17,6 +18,7 @@ from rollart_flow.errors import SettingsError, TemplateRefusedError
 from rollart_flow.gateway.core.call_ids import CallIds
 from rollart_flow.importing.forms import ImportedConversation, Said
 from rollart_flow.importing.records import BadRecordError, ImportRecord
+from rollart_flow.importing.tokens import VERSION, record_tokens
 from rollart_flow.models.chat.codec import TextCodec
 from rollart_flow.types import (
     Assignment,
@@ -29,64 +31,88 @@ from rollart_flow.types import (
     Trajectory,
 )
 
-VERSION = 0
-"""Policy version of the actions: that of the policy whose chat template rendered them."""
 ENV_VERSION = "imported"
 _UNKNOWN = math.nan
 
 
+@dataclass(frozen=True, slots=True)
+class ChainPlace:
+    """The place of a chain in the new run, and where it comes from."""
+
+    trajectory_id: str
+    group_id: str
+    attempt: int
+    """Index in the group."""
+    domain: str
+    record: ImportRecord
+
+
 def chain_of(
-    conversation: ImportedConversation,
-    codec: TextCodec,
-    *,
-    name: str,
-    group: str,
-    attempt: int,
-    domain: str,
-    record: ImportRecord,
-    context: int,
+    conversation: ImportedConversation, codec: TextCodec, place: ChainPlace, context: int
 ) -> Trajectory:
     """Return a conversation as a trajectory.
 
     Args:
-        conversation: the conversation.
+        conversation: the conversation, as messages or as tokens.
         codec: codec of the policy.
-        name: id of the trajectory.
-        group: id of its group.
-        attempt: index in the group.
-        domain: its domain.
-        record: the record that it comes from.
+        place: its place in the run.
         context: most tokens of a chain.
 
     Raises:
-        BadRecordError: the chat template refuses it, or it is too long.
+        BadRecordError: the chat template refuses it, the policy lacks a token, or it is too long.
     """
-    recorder, tools = Recorder(), conversation.tools
+    recorder = Recorder()
     untrained: list[tuple[int, int]] = []
+    columns: dict[str, Any] = {}
     try:
-        talk = codec.converse(tools)
-        for number, (shown, answer) in enumerate(_turns(conversation.said)):
-            recorder.observe(shown, talk.observe(shown, ended=recorder.ended), number)
-            start, token_ids = len(recorder), talk.answer(answer.message, ended=answer.ended)
-            recorder.act(
-                _generation(token_ids, ended=answer.ended), answer.message.as_action(), 0.0
-            )
-            recorder.end_turn()
-            if not answer.trained:
-                untrained.append((start, len(recorder)))
+        if conversation.chain is not None:
+            record_tokens(recorder, conversation.chain, codec)
+        else:
+            columns = _record_messages(recorder, conversation, codec, untrained)
     except (TemplateRefusedError, SettingsError) as error:
         raise BadRecordError(str(error)) from error
     if len(recorder) > context:
         raise BadRecordError(
             f"it has {len(recorder)} tokens; the policy's context ends at {context}"
         )
-    columns = Transcript(tools or None).columns(recorder)
-    columns["rewritten_at"] = talk.rewritten_at(recorder.token_ids)
-    now = datetime.now(UTC)
+    made = _scored(_trajectory(recorder, conversation, place, columns), conversation)
+    return _without(made, untrained) if untrained else made
+
+
+def _record_messages(
+    recorder: Recorder,
+    conversation: ImportedConversation,
+    codec: TextCodec,
+    untrained: list[tuple[int, int]],
+) -> dict[str, Any]:
+    """Record what was said, and the spans of answers without a weight; return further columns."""
+    talk = codec.converse(conversation.tools)
+    for number, (shown, answer) in enumerate(_turns(conversation.said)):
+        recorder.observe(shown, talk.observe(shown, ended=recorder.ended), number)
+        start, token_ids = len(recorder), talk.answer(answer.message, ended=answer.ended)
+        recorder.act(_generation(token_ids, ended=answer.ended), answer.message.as_action(), 0.0)
+        recorder.end_turn()
+        if not answer.trained:
+            untrained.append((start, len(recorder)))
+    columns = Transcript(conversation.tools or None).columns(recorder)
+    return {**columns, "rewritten_at": talk.rewritten_at(recorder.token_ids)}
+
+
+def _trajectory(
+    recorder: Recorder,
+    conversation: ImportedConversation,
+    place: ChainPlace,
+    columns: dict[str, Any],
+) -> Trajectory:
+    """Return the recorded chain without a reward."""
+    now, record = datetime.now(UTC), place.record
     origin = {"file": record.file.name, "number": record.number, **conversation.about}
-    task = Task(conversation.about.get("task_id", group), domain, json.dumps(origin))
-    made = recorder.trajectory(
-        Assignment(name, group, task, attempt, 0, sampling=Sampling()),
+    task_id = conversation.about.get("task_id", place.group_id)
+    task = Task(task_id, place.domain, json.dumps(origin))
+    return recorder.trajectory(
+        Assignment(
+            place.trajectory_id, place.group_id, task, place.attempt, 0, sampling=Sampling()
+        ),
         AttemptResult(conversation.outcome),
         created_at=now,
         finished_at=now,
@@ -95,14 +121,18 @@ def chain_of(
         solved=conversation.solved,
         columns=columns,
     )
-    scored = conversation.reward is not None
-    made = replace(
+
+
+def _scored(made: Trajectory, conversation: ImportedConversation) -> Trajectory:
+    """Return a trajectory with the reward of its record, if it states one."""
+    if conversation.reward is None:
+        return made
+    return replace(
         made,
         reward=conversation.reward,
-        reward_parts=conversation.reward_parts if scored else None,
-        scored_at=now if scored else None,
+        reward_parts=conversation.reward_parts,
+        scored_at=made.finished_at,
     )
-    return _without(made, untrained) if untrained else made
 
 
 def _turns(said: Sequence[Said]) -> Iterator[tuple[tuple[Message, ...], Said]]:

@@ -1,12 +1,12 @@
 """The conversations of a record, in each of the forms that others write.
 
 Forms: {"messages": [...]} of the chat completions API, {"conversations": [{"from", "value"}]} of
-ShareGPT, and preferences {"prompt", "chosen", "rejected"}, as texts or as messages. Invariant: what
-is no conversation raises BadRecordError, whatever the record holds.
+ShareGPT, preferences {"prompt", "chosen", "rejected"}, as texts or as messages, and tokens
+{"token_ids", "action_mask"} (`importing.tokens`). Invariant: what is no conversation raises
+BadRecordError, whatever the record holds.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -15,8 +15,17 @@ from typing import Any
 
 from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.importing.records import BadRecordError
-from rollart_flow.text import one_line, storable
-from rollart_flow.types import TRAINABLE, FinishReason, Image, Message, Outcome, Role, Tool
+from rollart_flow.importing.tokens import TokenChain, states_tokens, token_chain
+from rollart_flow.importing.values import (
+    about_of,
+    finite_number,
+    kind_of,
+    outcome_of,
+    reward_parts,
+    storable_values,
+)
+from rollart_flow.text import one_line
+from rollart_flow.types import FinishReason, Image, Message, Outcome, Role, Tool
 from rollart_flow.types.messages import message_from_json, tool_from_json
 
 _ROLES = {"developer": "system", "function": "tool", "human": "user", "gpt": "assistant",
@@ -57,6 +66,8 @@ class ImportedConversation:
     """Group that the record names; None: its own."""
     about: Mapping[str, str] = field(default_factory=dict)
     """Ids that the record names."""
+    chain: TokenChain | None = None
+    """Tokens, if the record states them and no messages."""
 
 
 def conversations_of(record: object, folder: Path) -> list[ImportedConversation]:
@@ -70,7 +81,7 @@ def conversations_of(record: object, folder: Path) -> list[ImportedConversation]
         BadRecordError: it is none of the forms.
     """
     if not isinstance(record, Mapping):
-        raise BadRecordError(f"it is {_kind(record)}, not an object")
+        raise BadRecordError(f"it is {kind_of(record)}, not an object")
     try:
         return _conversations(record, folder)
     except _MALFORMED as error:
@@ -81,11 +92,11 @@ def conversations_of(record: object, folder: Path) -> list[ImportedConversation]
 
 
 def _conversations(record: Mapping[str, Any], folder: Path) -> list[ImportedConversation]:
-    tools, about = _tools(record.get("tools")), _about(record)
+    tools, about = _tools(record.get("tools")), about_of(record)
     group = next((about[n] for n in ("group_id", "group", "prompt_id") if n in about), None)
     domain = record.get("domain")
     if domain is not None and not isinstance(domain, str):
-        raise BadRecordError(f"domain is {_kind(domain)}, not a text")
+        raise BadRecordError(f"domain is {kind_of(domain)}, not a text")
     if "chosen" in record or "rejected" in record:
         pair = [_preference(record, name, folder) for name in ("chosen", "rejected")]
         return [
@@ -94,22 +105,30 @@ def _conversations(record: Mapping[str, Any], folder: Path) -> list[ImportedConv
             )
             for said, reward in zip(pair, (1.0, 0.0), strict=True)
         ]
-    messages, turns = record.get("messages"), record.get("conversations")
-    if messages is not None:
-        said = _messages(messages, folder)
-    elif turns is not None:
-        said = _messages(_share_gpt(turns, record.get("system")), folder)
-    else:
-        raise BadRecordError("it has no messages, conversations, or chosen and rejected")
+    said, chain = _said_or_tokens(record, folder)
     parts, solved = record.get("reward_parts"), record.get("solved")
     if solved is not None and not isinstance(solved, bool):
-        raise BadRecordError(f"solved is {_kind(solved)}, not true or false")
+        raise BadRecordError(f"solved is {kind_of(solved)}, not true or false")
     return [
         ImportedConversation(
-            _checked(said), tools, _number(record.get("reward"), "reward"), _parts(parts),
-            solved, _outcome(record.get("outcome")), domain, group, about,
+            said, tools, finite_number(record.get("reward"), "reward"), reward_parts(parts), solved,
+            outcome_of(record.get("outcome")), domain, group, about, chain,
         )
     ]  # fmt: skip
+
+
+def _said_or_tokens(
+    record: Mapping[str, Any], folder: Path
+) -> tuple[tuple[Said, ...], TokenChain | None]:
+    """Return the messages of a record, or its tokens if it has no messages."""
+    messages, turns = record.get("messages"), record.get("conversations")
+    if messages is not None:
+        return _checked(_messages(messages, folder)), None
+    if turns is not None:
+        return _checked(_messages(_share_gpt(turns, record.get("system")), folder)), None
+    if states_tokens(record):
+        return (), token_chain(record)
+    raise BadRecordError("it has no messages, conversations, token_ids, or chosen and rejected")
 
 
 def _preference(record: Mapping[str, Any], name: str, folder: Path) -> tuple[Said, ...]:
@@ -136,13 +155,13 @@ def _messages(forms: object, folder: Path) -> list[Said]:
     if isinstance(forms, str):
         raise BadRecordError("messages are a text, not a list")
     if not isinstance(forms, Sequence):
-        raise BadRecordError(f"messages are {_kind(forms)}, not a list")
+        raise BadRecordError(f"messages are {kind_of(forms)}, not a list")
     return [_said(form, number, folder) for number, form in enumerate(forms, 1)]
 
 
 def _said(form: object, number: int, folder: Path) -> Said:
     if not isinstance(form, Mapping):
-        raise BadRecordError(f"message {number} is {_kind(form)}, not an object")
+        raise BadRecordError(f"message {number} is {kind_of(form)}, not an object")
     present = {name: value for name, value in form.items() if value is not None}
     role = present.get("role")
     role = _ROLES.get(role, role) if isinstance(role, str) else role
@@ -158,7 +177,7 @@ def _said(form: object, number: int, folder: Path) -> Said:
     if weight not in (0, 1):
         raise BadRecordError(f"message {number} has the weight {one_line(weight, 40)}, not 0 or 1")
     whole = {**present, "role": role, "content": parts, "tool_calls": calls}
-    message = message_from_json(_storable(whole))
+    message = message_from_json(storable_values(whole))
     if calls and message.role is not Role.ASSISTANT:
         raise BadRecordError(f"message {number} calls tools, but the {role} wrote it")
     return Said(message, bool(weight), present.get("finish_reason") != FinishReason.LENGTH)
@@ -171,7 +190,7 @@ def _part(part: Any, folder: Path) -> object:
         return {"type": "text", "text": part["text"]}
     url = part["image"] if part.get("type") == "image" else part["image_url"]["url"]
     if not isinstance(url, str):
-        raise BadRecordError(f"the url of an image is {_kind(url)}")
+        raise BadRecordError(f"the url of an image is {kind_of(url)}")
     if not url.startswith("data:"):
         path = (folder / url).resolve()
         if not path.is_relative_to(folder.resolve()) or not path.is_file():
@@ -197,7 +216,7 @@ def _call(call: Any, number: int, at: int) -> dict[str, Any]:
 
 def _share_gpt(turns: object, system: object) -> list[dict[str, Any]]:
     if not isinstance(turns, Sequence) or isinstance(turns, str):
-        raise BadRecordError(f"conversations are {_kind(turns)}, not a list")
+        raise BadRecordError(f"conversations are {kind_of(turns)}, not a list")
     found: list[dict[str, Any]] = []
     if isinstance(system, str) and system:
         found.append({"role": "system", "content": system})
@@ -234,56 +253,9 @@ def _tools(given: object) -> tuple[Tool, ...]:
     if given is None:
         return ()
     if not isinstance(given, Sequence):
-        raise BadRecordError(f"tools are {_kind(given)}, not a list")
+        raise BadRecordError(f"tools are {kind_of(given)}, not a list")
     found = []
     for each in given:
         function = {"description": "", "parameters": {}, **each.get("function", each)}
-        found.append(tool_from_json({"function": _storable(function)}))
+        found.append(tool_from_json({"function": storable_values(function)}))
     return tuple(found)
-
-
-def _about(record: Mapping[str, Any]) -> dict[str, str]:
-    names = ("group_id", "group", "prompt_id", "id", "task_id", "trajectory_id", "run")
-    found = {}
-    for name in names:
-        value = record.get(name)
-        if isinstance(value, str | int) and value != "":
-            found[name] = one_line(storable(str(value)), 500)
-        elif value is not None and value != "":
-            raise BadRecordError(f"{name} is {_kind(value)}, not a text or a number")
-    return found
-
-
-def _number(value: object, name: str) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadRecordError(f"{name} is {one_line(repr(value), 40)}, not a finite number")
-    return float(value)
-
-
-def _parts(given: Any) -> dict[str, float] | None:
-    if given is None:
-        return None
-    pairs = (
-        given.items() if isinstance(given, Mapping) else ((p["name"], p["value"]) for p in given)
-    )
-    return {one_line(name, 200): _number(value, "reward_parts") or 0.0 for name, value in pairs}
-
-
-def _outcome(given: object) -> Outcome:
-    """Return the outcome of a conversation, completed where it names none that is trained on."""
-    known = {str(outcome): outcome for outcome in TRAINABLE}
-    return known.get(given, Outcome.COMPLETED) if isinstance(given, str) else Outcome.COMPLETED
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, Mapping):
-        return {storable(str(name)): _storable(inner) for name, inner in value.items()}
-    return [_storable(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _kind(value: object) -> str:
-    return "null" if value is None else f"of type {type(value).__name__}"

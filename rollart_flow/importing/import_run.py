@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rollart_flow.errors import RunExistsError, SettingsError, StoreError
-from rollart_flow.importing.chains import chain_of
+from rollart_flow.importing.chains import ChainPlace, chain_of
 from rollart_flow.importing.forms import conversations_of
 from rollart_flow.importing.records import BadRecordError, ImportRecord, check_files, records
 from rollart_flow.models.chat.codec import TextCodec
@@ -19,8 +19,9 @@ from rollart_flow.models.version_zero import load_codec, materialize
 from rollart_flow.rows import events_table, trajectories_table
 from rollart_flow.store import RunInfo, RunStatus, RunWriter, files, new_run_uri
 from rollart_flow.store.images import ImageFolder
+from rollart_flow.store.info import info_uri, read_info
 from rollart_flow.store.layout import policy_uri
-from rollart_flow.store.lease import Lease
+from rollart_flow.store.lease import Lease, check_free
 from rollart_flow.types import Event, EventKind, Trajectory
 from rollart_flow.weights.folder_store import local_path, made
 
@@ -104,12 +105,17 @@ def import_conversations(
 
 @contextmanager
 def _new_run(name: str, policy: Policy, store: str | None) -> Iterator[RunWriter]:
-    """Provide the writer of a new run, which is removed if the import fails."""
+    """Provide the writer of a new run, which is removed if the import fails.
+
+    Nothing reads the run before its status says that it has ended, so that an import that was
+    killed leaves nothing that is half readable.
+    """
     uri = new_run_uri(name, store)
-    node = {"kind": PIPELINE}
-    described = {"policy": asdict(policy), "nodes": {PIPELINE: node}}
+    _remove_cut_off(uri)
+    described = {"policy": asdict(policy), "nodes": {PIPELINE: {"kind": PIPELINE}}}
+    info = RunInfo(name, PIPELINE, seed=0, settings=described, status=RunStatus.IMPORTING)
     try:
-        writer = RunWriter.create(uri, RunInfo(name, PIPELINE, seed=0, settings=described))
+        writer = RunWriter.create(uri, info)
     except RunExistsError as error:
         said = f"there is a run at {uri} already; choose another --name"
         raise RunExistsError(said) from error
@@ -121,10 +127,31 @@ def _new_run(name: str, policy: Policy, store: str | None) -> Iterator[RunWriter
             writer.close(RunStatus.FINISHED)
     except BaseException:
         with suppress(StoreError):
-            writer.close(RunStatus.FAILED, "the import failed", maintain=False)
-        with suppress(StoreError):
-            files.clear(uri)
+            _remove(uri)
         raise
+
+
+def _remove_cut_off(uri: str) -> None:
+    """Remove what an import that was killed has left at an address.
+
+    Raises:
+        RunFailedError: a process is importing this run.
+    """
+    if files.read(info_uri(uri)) is None:
+        return
+    left = read_info(uri)
+    if left.status is RunStatus.IMPORTING:
+        check_free(uri, left.owner)
+        with Lease(uri):
+            if read_info(uri).owner == left.owner:  # or another import has begun meanwhile
+                _remove(uri)
+
+
+def _remove(uri: str) -> None:
+    """Remove a run; its `run.json`, which says that nobody reads it, goes last."""
+    _, info = files.split(info_uri(uri))
+    files.remove_all(uri, [name for name in files.names(uri) if name != info])
+    files.clear(uri)
 
 
 class _Importer:
@@ -191,16 +218,9 @@ class _Importer:
         for index, each in enumerate(conversations_of(record.value, record.file.parent)):
             group = each.group or f"record{self._records:08d}"
             attempt = self._groups.get(group, 0) + index
-            made.append(
-                chain_of(
-                    each,
-                    self._codec,
-                    name=f"record{self._records:08d}-{index:02d}",
-                    group=group,
-                    attempt=attempt,
-                    domain=each.domain or self._domain,
-                    record=record,
-                    context=self._context,
-                )
-            )
+            place = ChainPlace(
+                f"record{self._records:08d}-{index:02d}", group, attempt,
+                each.domain or self._domain, record,
+            )  # fmt: skip
+            made.append(chain_of(each, self._codec, place, self._context))
         return made

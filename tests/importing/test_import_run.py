@@ -1,6 +1,9 @@
 """Conversations of others as a run, and a run as conversations, there and back."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,12 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from rollart_flow import export_data, import_conversations, open_run
-from rollart_flow.errors import RunExistsError, SettingsError
-from rollart_flow.store import Run, RunStatus
+from rollart_flow import export_data, import_conversations, open_run, runner
+from rollart_flow.errors import RunExistsError, RunFailedError, SettingsError, StoreError
+from rollart_flow.pipeline.loading import load_source
+from rollart_flow.store import Run, RunInfo, RunStatus, RunWriter, read_info
+from rollart_flow.store.lease import Lease
+from rollart_flow.store.pins import pin
 from tests.cli.shell import refused, rollart
 
 ASKED, SAID = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
@@ -151,3 +157,116 @@ def test_tokens_are_a_data_set_too(store: Path) -> None:
     export_data(run, "set.jsonl", what="tokens")
     (line,) = Path("set.jsonl").read_text().splitlines()
     assert None in json.loads(line)["logprobs"]  # JSON has no NaN
+
+
+IMITATES = """
+from rollart_flow import Pipeline, Policy, stored, train
+from rollart_flow.algorithms import sft
+
+policy = Policy.tiny(hidden=32)
+steps = train(stored("{run}", batch_size=8, unscored=True), policy, sft(), steps=2)
+pipeline = Pipeline("imitates", steps)
+"""
+
+
+def losses(run: str, store: Path) -> list[tuple[float, float]]:
+    loaded = load_source(IMITATES.format(run=run), "imitates.py")
+    name = Path(run).name + "-imitated"
+    made = open_run(runner.run(loaded, store=str(store), name=name, executor="inline").uri)
+    return made.steps.sort("step").select("loss", "grad_norm").collect().rows()
+
+
+def test_exported_tokens_are_imported_again_and_teach_the_same_to_the_last_bit(
+    finished_run: Run, store: Path
+) -> None:
+    trained = "split = 'train' AND reward IS NOT NULL AND outcome IN ('completed', 'truncated')"
+    exported = export_data(finished_run, "set", format="parquet", what="tokens", filter=trained)
+    paths = [Path("set") / name for name in exported.files]
+    import_conversations(paths, policy=finished_run.uri, name="again")
+    before = rows(finished_run).filter(pl.col("seq").is_in(pl.read_parquet(paths)["seq"]))
+    after = rows(open_run("again"))
+    same = [
+        "token_ids", "action_mask", "logprobs", "reward", "group_id", "domain", "outcome",
+        "task_id", "solved",
+    ]  # fmt: skip
+    assert after.select(same).equals(before.select(same))
+    assert set(after["policy_version_start"]) == {0}
+    spans = pl.col("turns").list.eval(pl.element().struct["end"])
+    assert after.select(spans).equals(before.select(spans))
+    assert losses("again", store) == losses(finished_run.uri, store)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"token_ids": [5, 10**6, 1]}, "tokens, and none is 1000000"),
+        ({"token_ids": [5, -1, 1]}, "tokens, and none is -1"),
+        ({"token_ids": [5, "a", 1]}, "token_ids is not a list of numbers"),
+        ({"token_ids": []}, "token_ids is not a list of whole numbers"),
+        ({"action_mask": [True, False, True]}, "its first token is an action"),
+        ({"action_mask": [0, 0, 0]}, "no token of it is an action"),
+        ({"action_mask": [0, 2, 0]}, "action_mask is not a list of true and false"),
+        ({"logprobs": [0.0]}, "logprobs has 1 values for 3 tokens"),
+        ({"logprobs": [0.0, 0.5, -1.0]}, "logprobs has a value that is above 0"),
+        ({"action_mask": None}, "it has no action_mask, loss_mask or labels"),
+    ],
+)
+def test_tokens_that_make_no_chain_are_refused(
+    store: Path, changes: dict[str, Any], said: str
+) -> None:
+    good = {"token_ids": [5, 6, 1], "action_mask": [False, True, True]}
+    with pytest.raises(SettingsError, match=said):
+        imported({**good, **changes})
+    assert not (store / "new").exists()
+    others = [
+        {"input_ids": [5, 6, 1], "labels": [-100, 6, 1]},
+        {"input_ids": [5, 6, 1], "loss_mask": [0, 1, 1], "logprobs": [0.0, None, None]},
+    ]
+    for row in rows(imported(good, *others)).to_dicts():
+        assert (row["token_ids"], row["action_mask"]) == (good["token_ids"], good["action_mask"])
+        assert np.isnan(row["logprobs"][1:]).all()
+
+
+KILLED = """
+import os, signal, sys
+from rollart_flow import import_conversations
+from rollart_flow.store import RunWriter
+
+committed = RunWriter.commit
+
+
+def commit(self, table, rows):
+    committed(self, table, rows)
+    if table == "trajectories":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+RunWriter.commit = commit
+import_conversations([sys.argv[1]], policy="tiny", name="new")
+"""
+
+
+def test_an_import_that_was_killed_leaves_nothing_to_read_and_begins_anew(store: Path) -> None:
+    path = write("a.jsonl", *[{"messages": [ASKED, SAID]}] * 300)
+    done = subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list((store / "new/tables/trajectories").glob("*.parquet")), "rows were committed"
+    for read in (open_run, pin):
+        with pytest.raises(StoreError, match="was cut off; repeat `rollart import`"):
+            read("new")
+    assert "was cut off" in rollart("runs").out
+    import_conversations([path], policy="tiny", name="new")
+    run = open_run("new")
+    assert (run.status, rows(run)["attempt"].len()) == (RunStatus.FINISHED, 300)
+    assert rows(run)["trajectory_id"].n_unique() == 300
+
+
+def test_a_run_that_is_being_imported_is_left_alone(store: Path) -> None:
+    uri = str(store / "new")
+    RunWriter.create(uri, RunInfo("new", "import", seed=0, status=RunStatus.IMPORTING))
+    with Lease(uri):
+        with pytest.raises(StoreError, match="is being imported; wait"):
+            open_run("new")
+        with pytest.raises(RunFailedError, match="run new is running"):
+            imported({"messages": [ASKED, SAID]})
+    assert read_info(uri).status is RunStatus.IMPORTING
