@@ -17,6 +17,7 @@ import pyarrow as pa
 from rollart_flow.rows import events_table, trajectories_table
 from rollart_flow.schema import to_table
 from rollart_flow.store import Run, RunInfo, RunStatus, RunWriter, open_run
+from rollart_flow.store.pins import described_pins, pin
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Sampling, Trajectory, Turn
 from tests import builders
 from tests.builders import Row, batch_row, step_row
@@ -288,3 +289,24 @@ def _evaluations(step: int) -> pa.Table:
             for metric, value in metrics.items()
         ],
     )
+
+
+def learning_runs(folder: Path) -> tuple[Run, Run]:
+    """A run of two trajectories, and one whose step drew a trajectory of it, and one of its own."""
+    other, learner = (new_writer(folder, name) for name in ("other", "learner"))
+    other.commit("trajectories", builders.table(*(builders.trajectory("g", n) for n in range(2))))
+    pins = {"stored": [pin(other.uri)]}
+    began = Event(EventKind.RUN, "learner", detail=described_pins(pins))
+    learner.commit("events", events_table([(BEGAN, began)]))
+    learner.commit("trajectories", builders.table(builders.trajectory("own")))
+    own_seq = learner.last_seq
+    rows = [
+        batch_row(1, 0, "other/g-01", "other/g", source_run=other.uri, source_seq=2),
+        batch_row(1, 1, "self/own-00", "self/own", source_seq=own_seq),
+    ]
+    rows = [row | {"source_version": 1, "episode_id": row["trajectory_id"]} for row in rows]
+    learner.commit("batches", to_table("batches", rows))
+    learner.commit("steps", step_row(1))
+    other.close()
+    learner.close()
+    return open_run(other.uri), open_run(learner.uri)

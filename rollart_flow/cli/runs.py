@@ -62,7 +62,11 @@ def _described(name: str, uri: str) -> tuple[tuple[bool, str, str], dict[str, ob
 def show(
     run: RunName,
     trajectory: Annotated[
-        str | None, typer.Option(help="Show one trajectory; the beginning of its id is enough.")
+        str | None,
+        typer.Option(
+            help="Show one trajectory; the beginning of its id is enough. One that was drawn from "
+            "another run has the name of that run and a slash before it."
+        ),
     ] = None,
     waits: Annotated[
         bool, typer.Option("--waits", help="Show what each process of a running run waits for.")
@@ -108,14 +112,15 @@ def show(
             show_summary(console(), summary)
         return
     from rollart_flow.analysis.spelling import speller
-    from rollart_flow.cli import transcript
+    from rollart_flow.cli.drawn import read_shown
+    from rollart_flow.cli.transcript import render_trajectory
 
     with reading(opened.uri):
-        row = transcript.read_trajectory(opened, transcript.find_trajectory(opened, trajectory))
+        row = read_shown(opened, trajectory)
     if as_json:
         print_json(row)
     else:
-        console().print(transcript.render_trajectory(row, speller(opened.uri)))
+        console().print(render_trajectory(row, speller(opened.uri)))
 
 
 def query(

@@ -26,9 +26,16 @@ _MOST_CANDIDATES = 5
 def find_trajectory(run: "Run", beginning: str) -> str:
     """Return the id of the trajectory whose id begins with `beginning`.
 
-    The branches of one episode begin alike; the first of them is meant.
+    Raises:
+        SettingsError: no id begins so, or several do.
+    """
+    return find_among(own_ids(run, beginning), beginning, run)
 
-    Raises SettingsError if no id begins so, or several do.
+
+def own_ids(run: "Run", beginning: str) -> list[str]:
+    """Return some ids of trajectories of a run that begin alike.
+
+    The branches of one episode begin alike; the first of them is meant.
     """
     import polars as pl
 
@@ -38,9 +45,17 @@ def find_trajectory(run: "Run", beginning: str) -> str:
     )
     by_episode = fitting.sort("branch", "trajectory_id").unique("episode_id", keep="first")
     chosen = pl.concat([fitting.filter(ids == beginning), by_episode]).select(ids.unique().sort())
-    found = chosen.head(_MOST_CANDIDATES + 1).collect()["trajectory_id"].to_list()
+    return [str(each) for each in chosen.head(_MOST_CANDIDATES + 1).collect()["trajectory_id"]]
+
+
+def find_among(found: Sequence[str], beginning: str, run: "Run") -> str:
+    """Return the one of some ids that is meant.
+
+    Raises:
+        SettingsError: there is none, or several are.
+    """
     if beginning in found or len(found) == 1:
-        return beginning if beginning in found else str(found[0])
+        return beginning if beginning in found else found[0]
     if not found:
         raise SettingsError(f"no trajectory {beginning!r} in {run.uri}; `rollart query` lists them")
     more = ", ..." if len(found) > _MOST_CANDIDATES else ""
@@ -202,8 +217,12 @@ def _head(row: Mapping[str, Any]) -> Text:
         text.append(
             f"\n{counted(row['tool_calls'], 'tool call')}, {row['tool_errors']} could not be made"
         )
+    if source := row.get("source"):
+        text.append(f"\ndrawn from {source['run']}, seq {source['seq']}")
+        text.append(f" of its table at version {source['version']}")
     for trained in row["steps"]:
         ages = f"staleness {trained['staleness']}, lag {trained['lag']}"
+        ages = "exempt from the bound" if trained["lag"] is None else ages
         text.append(f"\ntrained on in step {trained['step']}, {ages}")
     return text
 

@@ -3,6 +3,7 @@
     runs?offset=ROW             {title, runs: [{name, uri, status, ..., steps}], more, query}
     compare?run=NAME&run=NAME   {runs, settings: [{name, values}], views: {NAME: {VIEW: rows}}}
     run/NAME/about              {name, uri, status, error, pipeline, parent, settings, ...}
+    run/NAME/sources            {sources: {ADDRESS: NAME}} of what it learns from; null: not served
     run/NAME/waits              {processes}: what each process of a running run waits for
     run/NAME/now                {cut, status}; `cut` is the seq of the newest row
     run/NAME/page/PAGE          {cut, newest, status, handle, views: {VIEW: rows}}
@@ -32,6 +33,7 @@ from starlette.routing import Route
 from rollart_flow.errors import QueryError, RollartError, RunNotFoundError, SettingsError
 from rollart_flow.schema import TABLES, delta_schema, stored_schema
 from rollart_flow.store import Snapshot
+from rollart_flow.store.pins import recorded_pins
 from rollart_flow.store.waits import read_waits
 from rollart_flow.types.images import checked_image_id
 from rollart_flow.ui.catalog import RunCatalog
@@ -61,6 +63,7 @@ class UiApi:
             "/runs": self._runs,
             "/compare": self._compare,
             "/run/{run}/about": self._about,
+            "/run/{run}/sources": self._sources,
             "/run/{run}/waits": self._waits,
             "/run/{run}/now": self._now,
             "/run/{run}/page/{page}": self._page,
@@ -106,6 +109,11 @@ class UiApi:
     def _now(self, request: Request) -> dict[str, Any]:
         live = self._live(request)
         return {"cut": live.newest().seq, "status": live.run.status}
+
+    def _sources(self, request: Request) -> dict[str, Any]:
+        pins = self._live(request).read(recorded_pins)
+        found = {each.run for pinned in pins.values() for each in pinned}
+        return {"sources": {uri: self._catalog.name_of(uri) for uri in sorted(found)}}
 
     def _waits(self, request: Request) -> dict[str, Any]:
         reports = read_waits(self._live(request).run.uri)

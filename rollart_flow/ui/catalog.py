@@ -47,6 +47,10 @@ class RunCatalog:
         root = store_uri(self._store)
         return {name: files.join(root, name) for name in run_names(self._store)}
 
+    def name_of(self, uri: str) -> str | None:
+        """Return the name of the run at an address; None if it is not served."""
+        return next((name for name, each in self.addresses().items() if each == uri), None)
+
     def open(self, name: str) -> LiveRun:
         """Return a run by its name.
 

@@ -68,6 +68,15 @@ ROWS = View(
     lookups=_BOUNDS,
     order="position",
 )
+DRAWN = View(
+    "step.drawn",
+    "Rows that were drawn from stored runs",
+    "select position, trajectory_id, group_id, array_mean(advantage) as advantage, weight, "
+    "preferred, pair, implicit_reward, staleness, lag, source_run, source_seq, source_version "
+    "from batches where step = :step and source_seq is not null",
+    parameters=_STEP,
+    order="position",
+)
 NEIGHBOURS = View(
     "step.neighbours",
     "Steps before and after",
@@ -76,4 +85,4 @@ NEIGHBOURS = View(
     parameters=_STEP,
 )
 
-VIEWS = (FIGURES, GROUPS, REWARDS, ROWS, NEIGHBOURS)
+VIEWS = (FIGURES, GROUPS, REWARDS, ROWS, DRAWN, NEIGHBOURS)

@@ -38,6 +38,15 @@ TRAINED = View(
     parameters=_ID,
     order="step",
 )
+DRAWN = View(
+    "trajectory.drawn",
+    "Steps that drew it from a stored run",
+    "select step, position, array_mean(advantage) as advantage, weight, staleness, lag, "
+    "source_run, source_seq, source_version from batches "
+    "where trajectory_id = :trajectory and source_seq is not null",
+    parameters=_ID,
+    order="step",
+)
 TURNS = View(
     "trajectory.turns",
     "Turns",
@@ -153,6 +162,6 @@ REPLAYED = View(
 )
 
 VIEWS = (
-    HEAD, STORY, TRAINED, MESSAGES, SPANS, TOKENS, REPLAYED, TURNS, BRANCHES, CALLS, BOXES,
+    HEAD, STORY, TRAINED, DRAWN, MESSAGES, SPANS, TOKENS, REPLAYED, TURNS, BRANCHES, CALLS, BOXES,
     VERDICTS, EVENTS, NEIGHBOURS,
 )  # fmt: skip

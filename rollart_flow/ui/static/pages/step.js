@@ -2,6 +2,7 @@
 
 import { commands } from "../commands.js";
 import { el, link } from "../dom.js";
+import { drawn, withSources } from "../drawn.js";
 import { facts, mark, missing, outcome, panel, reward } from "../facts.js";
 import { moment, number, seconds } from "../format.js";
 import { bars, figure, phases } from "../lanes.js";
@@ -11,15 +12,15 @@ const AGES = { staleness: "served version when the batch was formed minus start 
 
 export async function load(page) {
   const [data, about] = await Promise.all([page.fetch(), page.get("about")]);
-  return { ...data, about };
+  return withSources(page, { ...data, about }, "step.drawn");
 }
 
 export function show(page) {
   const [row] = page.rows("step.figures");
   const [beside] = page.rows("step.neighbours");
-  const rows = page.rows("step.rows");
+  const rows = page.rows("step.rows"), from = page.rows("step.drawn");
   const step = page.route.step;
-  if (!row && !rows.length && !page.query.has("reward_from")) return missing(page, "Step", step);
+  if (!row && !rows.length && !from.length && !page.query.has("reward_from")) return missing(page, "Step", step);
   const to = (each) => (each === null || each === undefined ? null : page.run(`step/${each}`));
   page.neighbours({ previous: to(beside?.previous), next: to(beside?.next) });
   return [
@@ -50,7 +51,14 @@ export function show(page) {
         policy_version_start: { label: "from version" }, policy_version_end: { label: "to version" },
       },
     }),
+    from.length ? drawn(page, "step.drawn", (each) => each.trajectory_id, { position: { label: "#" }, trajectory_id: { label: "trajectory" }, group_id: { label: "group" }, ...unpaired(from) }) : null,
   ];
+}
+
+// Columns of preferences are left out where there are none.
+function unpaired(rows) {
+  const names = ["preferred", "pair", "implicit_reward"];
+  return Object.fromEntries(names.map((name) => [name, { hidden: rows.every((row) => row[name] === null) }]));
 }
 
 function figures(row) {

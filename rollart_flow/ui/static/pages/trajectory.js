@@ -4,6 +4,7 @@ import { branches } from "../branches.js";
 import { commands } from "../commands.js";
 import { unified } from "../diff.js";
 import { el, fold, link } from "../dom.js";
+import { drawn, withSources } from "../drawn.js";
 import { facts, mark, missing, outcome, panel, reward } from "../facts.js";
 import { moment, number, seconds } from "../format.js";
 import { figure, lanes } from "../lanes.js";
@@ -20,13 +21,15 @@ export async function load(page) {
   if (/^\d+$/.test(token ?? "") && !page.states[TOKENS]) page.state(TOKENS, { sort: "", offset: Number(token) - (Number(token) % 400) });
   if (turn && !page.hash) page.hash = token ? `#token-${token}` : `#turn-${turn - 1}`;
   const [data, about] = await Promise.all([page.fetch(), page.get("about")]);
-  return { ...data, about };
+  return withSources(page, { ...data, about }, "trajectory.drawn");
 }
 
 export function show(page) {
   const name = page.route.trajectory;
   const [head] = page.rows("trajectory.head");
-  if (!head) return missing(page, "Trajectory", name);
+  const from = page.rows("trajectory.drawn");
+  const draws = from.length ? drawn(page, "trajectory.drawn", () => name, { step: { link: (row) => page.run(`step/${row.step}`) } }) : null;
+  if (!head) return draws ? [page.title(`Trajectory ${name}`), draws] : missing(page, "Trajectory", name);
   const [beside] = page.rows("trajectory.neighbours");
   const to = (id) => (id ? page.run(`trajectory/${part(id)}`) : null);
   page.neighbours({ previous: to(beside?.previous), next: to(beside?.next) });
