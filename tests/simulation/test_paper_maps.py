@@ -86,7 +86,7 @@ def test_a_map_is_printed_and_stored(tmp_path: Path, monkeypatch: pytest.MonkeyP
     stored = json.loads((tmp_path / "map_queue.json").read_text())
     (cell,) = stored["cells"]
     assert cell["gain"] > 1
-    assert stored["point"] == {"lengths": 1.0, "variance": 1.0, "hardware": 8, "batch": 1.0}
+    assert stored["point"] == {"lengths": 1.0, "variance": 1.0, "hardware": 16, "batch": 1.0}
     assert f"[{cell['gain']:.2f}]" in said.out
 
 

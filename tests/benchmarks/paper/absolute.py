@@ -5,11 +5,13 @@ off a plot, and nothing is divided by anything else, unless the paper prints onl
 """
 
 import csv
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rollart_flow.control.schedule.schedules import sync, sync_plus
+from rollart_flow.simulation.latencies import LogNormal
 from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper.figures import (
     Finished,
@@ -114,11 +116,17 @@ def _of_nodes(given: Scenarios) -> dict[str, Prediction]:
 
 
 def formulas(given: Scenarios) -> Mapping[str, float]:
-    """Predictions that follow from the parameters alone, by key: Table 4 [s]."""
-    found: dict[str, float] = {}
+    """Predictions that follow from the parameters alone, by key: Tables 3 and 4 [s], and the mean
+    length of ROLL Flash section 3.2, which hardly any response is cut for [tokens]."""
+    thought = given.parameters.thought
+    if not isinstance(thought.response, LogNormal):
+        raise TypeError(f"responses of {thought.name} are no LogNormal")
+    variance = thought.response.sigma**2 + thought.task_spread**2
+    found = {"thought length": thought.response.median * math.exp(variance / 2)}
     transfer = given.parameters.across
     for model in MODELS:
         size = model.name.removeprefix("Qwen3-")
+        found[f"rdma {size}"] = given.parameters.within.pull_s(model)
         found[f"push {size}"] = transfer.push_s(model)
         found[f"pull {size}"] = transfer.pull_s(model)
         found[f"exposed {size}"] = given.affine(model).exposed_s

@@ -5,6 +5,7 @@ of a scenario is.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -81,55 +82,85 @@ ASSUMED = Parameters()
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One number that is fitted, with its bounds."""
+    """One number that is fitted, with its bounds and the value that a search begins at."""
 
     start: float
     low: float
     high: float
 
-    def grid(self) -> tuple[float, ...]:
-        """Three values between the bounds, evenly in logarithms."""
-        return tuple(self.low * (self.high / self.low) ** share for share in (0.2, 0.5, 0.8))
+    def at(self, share: float) -> float:
+        """The value at a share of the range, evenly in logarithms."""
+        return self.low * math.pow(self.high / self.low, share)
 
 
 KNOBS = {
-    "sequences": Knob(256, 8, 256),
-    "math_response": Knob(800, 200, 6_000),
-    "thought_response": Knob(1_600, 400, 6_400),
-    "thought_sigma": Knob(0.7, 0.3, 1.5),
-    "wait_turns": Knob(8, 1, 16),
-    "wait_sigma": Knob(0.5, 0.2, 1.6),
-    "swe_response": Knob(200, 20, 1_000),
-    "step_scale": Knob(1.0, 0.02, 2.0),
+    "sequence_s": Knob(150e-6, 14.5e-6, 300e-6),
+    "thought_response": Knob(1_400, 400, 6_400),
+    "thought_sigma": Knob(0.35, 0.1, 1.2),
+    "thought_spread": Knob(0.7, 0.1, 1.2),
+    "thought_agreement": Knob(0.3, 0.05, 0.8),
+    "sequences": Knob(64, 8, 256),
+    "math_response": Knob(1_000, 200, 6_000),
+    "math_sigma": Knob(0.4, 0.1, 1.0),
+    "wait_turns": Knob(3, 1, 16),
+    "wait_sigma": Knob(0.8, 0.2, 1.6),
+    "swe_response": Knob(250, 20, 1_000),
+    "swe_observation": Knob(200, 50, 600),
+    "swe_sigma": Knob(0.25, 0.1, 1.0),
+    "step_scale": Knob(0.1, 0.02, 2.0),
     "switch_s": Knob(40, 10, 120),
-    "copy_gib_s": Knob(12, 2, 48),
+    "hop_s": Knob(30e-6, 5e-6, 150e-6),
+    "copy_gib_s": Knob(6, 2, 48),
+    "rdma_s_per_gib": Knob(0.1, 0.02, 0.4),
+    "rdma_start_s": Knob(3, 0.1, 10),
 }
-"""Medians [tokens, turns], sigmas of logarithms, most sequences of a pass, a time [s], a rate
-[GiB/s], and the factor of all the times of steps of environments."""
+"""The engine's work for each sequence of a pass [s], from what vLLM 0.20.2 was measured to need
+upwards, as the papers' vLLM 0.8.4 does more of it in Python; medians of lengths [tokens] and of
+turns, sigmas of logarithms, the share of tasks that all attempts solve or none, most sequences of a
+pass, the factor of all the times of steps of environments, times [s], a rate [GiB/s], and the
+latency of an all-reduce with the work of the engine to keep several devices in step [s]."""
 
+VLLM_VERSION = "0.20.2"
+"""Version whose measurements `VLLM_ON_H100` is fitted to."""
 STORED = Path(__file__).with_name("fitted.json")
-
-_H20 = replace(VLLM_ON_H100, compute_share=0.8)
-"""Kernels that wait for arithmetic come nearer to the peak of a device that has little; assumed."""
 
 
 def fitted(values: Mapping[str, float]) -> Parameters:
-    """The parameters for values of the knobs; engines cost what was measured on an H100."""
-    scale = values["step_scale"]
-    turns = LogNormal(values["wait_turns"], values["wait_sigma"], most=30)
+    """The parameters for values of the knobs; engines cost what was measured on an H100, but for
+    the work for each sequence and the all-reduces of several devices.
+
+    Kernels that wait for arithmetic come nearer to the peak of an H20, which has little; assumed.
+    """
+    scale, swe_sigma = values["step_scale"], values["swe_sigma"]
+    engine = replace(VLLM_ON_H100, sequence_s=values["sequence_s"], hop_s=values["hop_s"])
+    swe = _paced(SWE, scale, LogNormal(values["swe_response"], swe_sigma, most=3_000))
     return Parameters(
-        costs={"H800": VLLM_ON_H100, "H20": _H20},
+        costs={"H800": engine, "H20": replace(engine, compute_share=0.8)},
         sequences=round(values["sequences"]),
         switch_s=values["switch_s"],
         across=replace(MOONCAKE, copy_gib_s=values["copy_gib_s"], sharded=False),
-        swe=_paced(SWE, scale, LogNormal(values["swe_response"], 0.7, most=3_000)),
+        within=replace(
+            INTRA_CLUSTER,
+            pull_s_per_gib=values["rdma_s_per_gib"],
+            start_s=values["rdma_start_s"],
+        ),
+        swe=replace(
+            swe,
+            observation=LogNormal(values["swe_observation"], 0.8, most=3_000),
+            task_spread=swe_sigma / 2,
+        ),
         web=_paced(WEB, scale, WEB.response),
-        math=_paced(GEM_MATH, scale, LogNormal(values["math_response"], 0.8, most=16_000)),
+        math=_paced(
+            GEM_MATH, scale, LogNormal(values["math_response"], values["math_sigma"], most=16_000)
+        ),
+        game=replace(GEM_GAME, response=LogNormal(2_200, values["math_sigma"], most=24_000)),
         thought=replace(
             THOUGHT,
             response=LogNormal(values["thought_response"], values["thought_sigma"], most=30_720),
+            task_spread=values["thought_spread"],
+            agreement=values["thought_agreement"],
         ),
-        waiting=replace(WEB, turns=turns),
+        waiting=replace(WEB, turns=LogNormal(values["wait_turns"], values["wait_sigma"], most=30)),
     )
 
 

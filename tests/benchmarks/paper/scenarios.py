@@ -126,7 +126,7 @@ class Scenarios:
     def gaussian_environments(self, sigma: float) -> Scenario:
         """Figure 11b: each turn's environment takes a Gaussian of mean 10 s."""
         domain = replace(
-            self.parameters.waiting,
+            self.parameters.web,
             reset_s=FixedLatency(0.1),
             step_s=Gaussian(10.0, sigma),
             failure=0.0,
@@ -179,14 +179,17 @@ class Scenarios:
         return self.of_flash(replace(scenario, name=name, domains=(domain,)))
 
     def filtered(self, extra_prompts: int) -> Scenario:
-        """ROLL Flash Figure 7: 8 prompts of 8 responses, groups without variance are refused."""
+        """ROLL Flash Figure 7: 8 prompts of 8 responses, groups without variance are refused.
+
+        Appendix A.1 names 16 devices for inference.
+        """
         return self.of_flash(
             Scenario(
                 f"8x8 +{extra_prompts}",
                 QWEN3_8B,
                 (self.parameters.thought,),
-                (Pool(H800, 8),),
-                Pool(H800, 8),
+                (Pool(H800, 16),),
+                Pool(H800, 16),
                 batch_size=64,
                 group_size=8,
                 extra_groups=extra_prompts,
@@ -196,14 +199,17 @@ class Scenarios:
         )
 
     def replicated(self, prompts: int, responses: int) -> Scenario:
-        """ROLL Flash Figure 8: `responses` responses to each of `prompts` prompts."""
+        """ROLL Flash Figure 8: `responses` responses to each of `prompts` prompts.
+
+        Appendix A.1 names 16 devices for inference.
+        """
         return self.of_flash(
             Scenario(
                 f"{prompts}x{responses}",
                 QWEN3_8B,
                 (self.parameters.thought,),
-                (Pool(H800, 8),),
-                Pool(H800, 8),
+                (Pool(H800, 16),),
+                Pool(H800, 16),
                 batch_size=prompts * responses,
                 group_size=responses,
                 transfer=self.parameters.within,

@@ -65,7 +65,7 @@ def _agents(given: Scenarios) -> Iterator[Figure]:
 
 
 _WHY_10 = (
-    "a Gaussian has no tail that redundancy could cut; fail-slow and fail-stop environments, which "
-    "the text names, are not quantified"
+    "the number of turns is not published: a Gaussian itself has no tail that redundancy could "
+    "cut, and what it can cut is the attempts of many turns"
 )
 _WHY_11 = "lengths, latencies and failures of the environments are not published"

@@ -156,6 +156,6 @@ _WHY_T1 = (
 )
 _WHY_7 = "the share of prompts that all responses solve, or none, is not published"
 _WHY_8 = (
-    "with continuous batching one worker decodes all responses to a prompt side by side; the "
-    "paper's baseline decodes them as one static batch"
+    "the spread of the lengths between prompts is not published: the gain comes from hard prompts, "
+    "all of whose long responses fill the KV caches of one worker"
 )

@@ -136,14 +136,14 @@ MECHANISMS = {
             name="replication",
             figure=f"{_FLASH} Figure 8: prompt replication, 64x16",
             hardware_is="H800 for rollout",
-            hardware=(8, 2, 32, 4, 16),
+            hardware=(16, 4, 64, 8, 32),
             compare=_replication,
         ),
         Mechanism(
             name="queue",
             figure=f"{_FLASH} Figure 7: queue scheduling, 8x8 and 16 more prompts",
             hardware_is="H800 for rollout",
-            hardware=(8, 2, 32, 4, 16),
+            hardware=(16, 4, 64, 8, 32),
             compare=_queue,
         ),
         Mechanism(
