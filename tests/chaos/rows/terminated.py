@@ -33,7 +33,7 @@ def interrupted_by(place: Place, number: signal.Signals) -> Held:
     return replace(place.held(), note=f"ended after {took_s:.1f} s")
 
 
-@scenario(ROW, quick=True)
+@scenario(ROW)
 def sigterm_of_the_driver(folder: Path) -> Held:
     return interrupted_by(Place(folder), signal.SIGTERM)
 

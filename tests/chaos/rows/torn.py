@@ -44,7 +44,7 @@ def torn_log_entry(folder: Path) -> Held:
     return torn(folder, "tables/trajectories/_delta_log/*.json", 0.5)
 
 
-@scenario(ROW, quick=True)
+@scenario(ROW)
 def empty_log_entry(folder: Path) -> Held:
     return torn(folder, "tables/steps/_delta_log/*.json", 0)
 
