@@ -14,11 +14,6 @@ from rollart_flow.errors import TrainerError
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
-from rollart_flow.trainers.backends.megatron.distributed import (
-    data_parallel_config,
-    optimizer_config,
-    overrides,
-)
 from rollart_flow.trainers.base import Trainer
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.weights import fingerprint
@@ -219,6 +214,8 @@ class TestStackOnStages(RankedConformance):
 
 
 def test_settings_of_the_optimizer_are_megatrons() -> None:
+    from rollart_flow.trainers.backends.megatron.distributed import optimizer_config
+
     settings = adamw(2e-3, betas=(0.8, 0.95), eps=1e-7, weight_decay=0.1, clip_norm=0.5)
     found = optimizer_config(settings)
     assert (found.lr, found.adam_beta1, found.adam_beta2, found.adam_eps) == (2e-3, 0.8, 0.95, 1e-7)
@@ -228,6 +225,8 @@ def test_settings_of_the_optimizer_are_megatrons() -> None:
 
 
 def test_only_matrices_of_the_policy_decay_and_the_critic_has_its_own_rate() -> None:
+    from rollart_flow.trainers.backends.megatron.distributed import overrides
+
     keys = overrides(adamw(1e-3, weight_decay=0.1), 10.0)
     matrix, vector = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
 
@@ -245,6 +244,8 @@ def test_only_matrices_of_the_policy_decay_and_the_critic_has_its_own_rate() -> 
 
 
 def test_gradients_are_summed_in_float32_and_exchanged_early_where_all_ranks_have_all() -> None:
+    from rollart_flow.trainers.backends.megatron.distributed import data_parallel_config
+
     one, two = data_parallel_config(1), data_parallel_config(2)
     assert one.use_distributed_optimizer
     assert one.grad_reduce_in_fp32

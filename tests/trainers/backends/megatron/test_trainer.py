@@ -1,4 +1,7 @@
-"""The Megatron-core trainer, by itself and on gloo ranks that split layers, rows or the stack."""
+"""The Megatron-core trainer, by itself and on gloo ranks that split layers, rows or the stack.
+
+Megatron is imported within the tests: it takes seconds, in every process that collects them.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,7 +16,6 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.qwen3 import ModelConfig
 from rollart_flow.trainers import adamw
 from rollart_flow.trainers.backends.embedded import EmbeddedTrainer
-from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
 from rollart_flow.trainers.base import Trainer
 from rollart_flow.trainers.settings import RankSettings
 from rollart_flow.weights import fingerprint
@@ -39,6 +41,8 @@ class TestByItself(TrainerConformance):
         algorithm: Algorithm,
         settings: RankSettings,
     ) -> Trainer:
+        from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
+
         chosen = replace(settings, backend="megatron")
         return MegatronTrainer(config, tensors, algorithm, chosen)
 
@@ -103,6 +107,8 @@ def test_four_ranks_give_the_weights_of_the_embedded_trainer(
     tmp_path: Path,
 ) -> None:
     """And a checkpoint of its optimizer, for one process."""
+    from rollart_flow.trainers.backends.megatron.trainer import MegatronTrainer
+
     settings = replace(CUT, optimizer=adamw(1e-3, weight_decay=0.1))
     start = mixed_weights(config)
     one = EmbeddedTrainer(config, start, ppo(), settings)
