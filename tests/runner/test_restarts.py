@@ -26,6 +26,8 @@ from tests.runner.world import PIPELINE, check_sound, open_gate, source, was_tak
 pytestmark = pytest.mark.usefixtures("shared_ray")
 
 STEPS = 21
+LOWEST = 19
+"""The priority that lets all others go first."""
 
 STRIKES = '''
 import time
@@ -114,7 +116,8 @@ def test_any_process_may_be_killed(
         processes = plants[-1]
         if step == 1:
             above = os.getpriority(os.PRIO_PROCESS, victim("trainer", processes, tmp_path))
-            assert above > os.nice(0), "a trainer on shared CPUs lets the streams go first"
+            own = min(os.nice(0), LOWEST - 1)
+            assert above > own, "a trainer on shared CPUs lets the streams go first"
         elif step == 4:
             open_gate(tmp_path, "advantages")  # the train operator
         elif step in ALONE:
