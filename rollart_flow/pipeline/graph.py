@@ -121,10 +121,7 @@ class Graph:
             )
         scored = (*self.task_domains, *(self.evaluate.domains if self.evaluate else ()))
         if not self.offline:
-            try:
-                check_domains(self.reward.by_domain, (domain.name for domain in scored))
-            except SettingsError as error:
-                raise PipelineError(f"{self.reward.name}: {error}") from error
+            self._check_reward(domain.name for domain in scored)
         for domain in scored:
             if domain.shows_images:
                 try:
@@ -138,6 +135,17 @@ class Graph:
                     f"{node.name}: its policy differs from that of {self.train.name}; "
                     "give both the same"
                 )
+
+    def _check_reward(self, domains: Iterable[str]) -> None:
+        try:
+            check_domains(self.reward.by_domain, domains)
+        except SettingsError as error:
+            raise PipelineError(f"{self.reward.name}: {error}") from error
+        if self.evaluate is not None and self.evaluate.reward is not None:
+            raise PipelineError(
+                f"{self.evaluate.name}: {self.reward.name}(...) scores evaluation too; leave out "
+                "reward here, which is for a pipeline that trains on what is stored alone"
+            )
 
     def _check_pools(self) -> None:
         agents = [
@@ -192,10 +200,11 @@ class Graph:
     def reward_in(self, domain: str) -> tuple[RewardFunction, float]:
         """Return the reward of a domain's trajectories, and the time limit of each call [s].
 
-        In an offline pipeline, of which only evaluation scores, it is the environment's own.
+        In an offline pipeline, of which only evaluation scores, it is that of `evaluate`.
         """
         if self.offline:
-            return environment_reward, TIMEOUT_S
+            own = None if self.evaluate is None else self.evaluate.reward
+            return own or environment_reward, TIMEOUT_S
         return self.reward.function, self.reward.timeout_in(domain)
 
     @property

@@ -17,7 +17,9 @@ from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.keywords import Converted, nested, part, setting
 from rollart_flow.pipeline.node import Node, node, variadic
 from rollart_flow.pipeline.producing import check_unique
+from rollart_flow.pipeline.scoring import MAX_CONCURRENT, TIMEOUT_S, reward_function
 from rollart_flow.pipeline.stored import Stored
+from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.trainers.build import check_trainer, check_updates
 from rollart_flow.trainers.settings import TrainerSettings
 from rollart_flow.weights.registry import transport_of
@@ -159,10 +161,15 @@ class Evaluate(GeneratingNode):
     as in serving the trained policy with it; None: the policy alone. The run keeps a copy. Rollout
     and training take no adapter: tokens sampled with one would not be those of the policy that is
     trained on them."""
+    reward: Converted[RewardFunction | str | None, RewardFunction | None] = part(default=None)
+    """Function that scores the episodes of an offline pipeline, as `fn` of the node `reward`, which
+    such a pipeline has not; None: the environment's own reward. In a pipeline that rolls out, the
+    node `reward` scores them."""
     name: Name = "evaluate"
     """Name of the node."""
 
     def _check(self) -> None:
+        self._hold("reward", reward_function(self.reward, TIMEOUT_S, MAX_CONCURRENT))
         measured: tuple[Any, ...] = domains_of(self.domains)
         for domain in measured:
             if not isinstance(domain, Domain):

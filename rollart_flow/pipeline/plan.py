@@ -157,6 +157,7 @@ def _words(node: Node) -> tuple[str, str, str, str]:
             often += "" if node.samples == 1 else f", {node.samples} samples of each"
             often += f", {node.redundancy} redundant" if node.redundancy else ""
             often += "" if node.lora is None else ", with a LoRA adapter"
+            often += "" if node.reward is None else f", scored by {name_of(node.reward)}"
             often += _agent_words(node)
             return EVALUATION, "Ray actor + engine", "1", often
         case _:

@@ -9,11 +9,21 @@ from rollart_flow.pipeline.by_domain import ByDomain, checked_by_domain
 from rollart_flow.pipeline.keywords import Converted, part, setting
 from rollart_flow.pipeline.node import node
 from rollart_flow.pipeline.producing import Trajectories
+from rollart_flow.pipeline.stored import Stored
 from rollart_flow.rewards.base import RewardFunction, environment_reward
 from rollart_flow.rewards.composition import PerDomain
 
 TIMEOUT_S, MAX_CONCURRENT = 30.0, 64
 """Limits of a reward whose node, if there is one, says nothing."""
+
+
+def reward_function(fn: object, timeout_s: float, max_concurrent: int) -> object:
+    """Return a reward function; a URL becomes the reward that calls it."""
+    if not isinstance(fn, str):
+        return fn
+    from rollart_flow.serverless import CallPolicy, ServerlessReward
+
+    return ServerlessReward(fn, CallPolicy(deadline_s=timeout_s, max_concurrent=max_concurrent))
 
 
 @node
@@ -48,6 +58,14 @@ class Reward(Trajectories):
     name: Name = "reward"
     """Name of the node."""
 
+    def _expect(self, up: object) -> None:
+        if isinstance(up, Stored):
+            raise SettingsError(
+                "stored trajectories have their rewards; `rollart rescore` gives them others, and "
+                "evaluate(..., reward=...) scores the evaluation of an offline pipeline"
+            )
+        super()._expect(up)
+
     def _check(self) -> None:
         if self.up.scored:
             raise SettingsError("these trajectories are scored already; reward stands once")
@@ -64,13 +82,7 @@ class Reward(Trajectories):
         return "fn", "timeout_s"
 
     def _function(self, fn: object, timeout_s: float) -> object:
-        """Return a reward function; a URL becomes the reward that calls it."""
-        if not isinstance(fn, str):
-            return fn
-        from rollart_flow.serverless import CallPolicy, ServerlessReward
-
-        policy = CallPolicy(deadline_s=timeout_s, max_concurrent=self.max_concurrent)
-        return ServerlessReward(fn, policy)
+        return reward_function(fn, timeout_s, self.max_concurrent)
 
     @property
     def function(self) -> RewardFunction:

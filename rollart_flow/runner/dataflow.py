@@ -31,6 +31,7 @@ from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, r
 from rollart_flow.pipeline import GeneratingNode, Pipeline
 from rollart_flow.pipeline.scoring import MAX_CONCURRENT
 from rollart_flow.resources import Remote, TypedCluster
+from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.rewards.composition import single_functions
 from rollart_flow.rows import from_ipc
 from rollart_flow.runner.executors.base import OperatorStage, StreamSource
@@ -183,8 +184,9 @@ class Dataflow:
         isolated = self._processes.executor.isolates
         if self._pipeline.offline:
             function, timeout_s = self._pipeline.reward_in("")
+            places = _places(MAX_CONCURRENT, function)
             return RewardSettings(
-                function, timeout_s, MAX_CONCURRENT, source=self._source, isolated=isolated
+                function, timeout_s, places, source=self._source, isolated=isolated
             )
         reward = self._pipeline.reward
         unscored = [node for node in self._pipeline.filters if not node.scored]
@@ -192,10 +194,7 @@ class Dataflow:
         stages, places = self._pipeline.buffer.schedule.stages, reward.max_concurrent
         if stages is not None:
             places = min(places, stages.reward)
-        for function in single_functions(reward.function):
-            if isinstance(function, ServerlessReward):
-                places = min(places, function.policy.max_concurrent)
-        places = math.ceil(places / workers)
+        places = math.ceil(_places(places, reward.function) / workers)
         return RewardSettings(
             reward.function,
             reward.timeout_s,
@@ -249,6 +248,12 @@ class Dataflow:
             sandboxes=self._processes.sandboxes,
             sandbox=self._pipeline.sandboxes.sandbox or "",
         )
+
+
+def _places(most: int, function: RewardFunction) -> int:
+    """Return the number of concurrent calls of a reward, of at most `most`."""
+    remote = (each for each in single_functions(function) if isinstance(each, ServerlessReward))
+    return min([most, *(each.policy.max_concurrent for each in remote)])
 
 
 Stream = Callable[[], Iterator[Any]]

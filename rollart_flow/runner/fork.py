@@ -25,6 +25,7 @@ from rollart_flow.runner.runs import REFUSALS, RunResult, drive
 from rollart_flow.runner.setup import create_run, publish_start, removed_if_refused
 from rollart_flow.runner.signals import terminable
 from rollart_flow.runner.stored_runs import check_sources
+from rollart_flow.runner.teachers import copy_teacher
 from rollart_flow.store import Parent, Run, RunWriter, files
 from rollart_flow.store.layout import checkpoints_uri, policy_uri
 from rollart_flow.store.lease import Lease
@@ -168,13 +169,14 @@ def _start_from(
             raise RunFailedError(
                 f"version {version} cannot be recomputed: step {again.step}: {again.difference}"
             )
-    start = ForkStart(trainer, theirs, pipeline)
+    start = ForkStart(trainer, theirs, pipeline, uri)
     parents = local_path(policy_uri(parent.uri))
     with made(policy_uri(uri)) as folder:
         weights = start.policy(parents)
         save_folder(folder, read_config(parents), weights, tokenizer_files(parents))
     check_sources(pipeline, uri)
     copy_adapter(pipeline, uri)
+    copy_teacher(pipeline, uri, parent.uri)
     writer = RunWriter.open(uri, tenure)
     if not version:
         publish_start(uri, writer, version, checkpoint=False)

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from rollart_flow.models.device import device_here
 from rollart_flow.models.lora import is_adapter
 from rollart_flow.runner.settings import rank_settings
+from rollart_flow.runner.teachers import with_own_teacher
 from rollart_flow.trainers.build import build_trainer
 
 if TYPE_CHECKING:
     import torch
 
+    from rollart_flow.algorithms.algorithm import Algorithm
     from rollart_flow.pipeline import Pipeline
     from rollart_flow.trainers.base import Trainer
     from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
@@ -38,6 +40,13 @@ class ForkStart:
     """Pipeline of the parent."""
     pipeline: Pipeline
     """Pipeline of the fork."""
+    uri: str
+    """Address of the fork."""
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm of the fork."""
+        return with_own_teacher(self.pipeline.train.algorithm, self.uri)
 
     @property
     def adapter(self) -> AdapterEntry | None:
@@ -57,28 +66,30 @@ class ForkStart:
     def checkpoint(self, folder: str) -> Checkpoint:
         """Return the checkpoint of the version for the fork's algorithm.
 
-        The version becomes the reference policy of the fork. If the algorithm needs a critic that
-        the parent did not have, the critic starts with fresh weights.
+        The version becomes the reference policy of the fork, unless it has a teacher. If the
+        algorithm needs a critic that the parent did not have, the critic starts with fresh weights.
 
         Args: `folder` is the fork's policy folder.
         """
         from rollart_flow.trainers.step.critic import fresh_head
-        from rollart_flow.trainers.step.reference import REFERENCE
+        from rollart_flow.trainers.step.reference import REFERENCE, teacher_weights
         from rollart_flow.weights.fingerprint import fingerprint
 
-        found, algorithm = self.trainer.snapshot(), self.pipeline.train.algorithm
+        found, algorithm = self.trainer.snapshot(), self.algorithm
         state = {k: tensor for k, tensor in found.state.items() if not k.endswith(f"/{REFERENCE}")}
         found = replace(found, state=state)
         weights = self.trainer.weights()
         if self.adapter is None:
             found = self._adapted_anew(found, folder)
-        if algorithm.needs_reference and is_adapter(found.weights):
+        taught = algorithm.teacher
+        if taught is None and algorithm.needs_reference and is_adapter(found.weights):
             state = {f"{name}/{REFERENCE}": tensor for name, tensor in weights.items()}
             found = replace(found, state={**found.state, **state})
         if algorithm.critic is not None:
             head = fresh_head(found.model["hidden_size"])
             found = replace(found, state={**head, **found.state})
-        return replace(found, reference=fingerprint(weights))
+        reference = weights if taught is None else teacher_weights(taught)
+        return replace(found, reference=fingerprint(reference))
 
     def _adapted_anew(self, found: Checkpoint, folder: str) -> Checkpoint:
         """Return a checkpoint without the parent's adapter, with the fork's own if it has one.
@@ -97,6 +108,6 @@ class ForkStart:
         settings = rank_settings(self.pipeline)
         base = None if settings.adapter_base is None else found.version
         settings = replace(settings, device=device_here(settings.device), adapter_base=base)
-        fresh = build_trainer(settings, self.pipeline.train.algorithm, folder).snapshot()
+        fresh = build_trainer(settings, self.algorithm, folder).snapshot()
         found = replace(found, base_checksum=fresh.base_checksum, state={**fresh.state, **state})
         return replace(found, settings=fresh.settings, weights=fresh.weights)

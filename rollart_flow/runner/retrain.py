@@ -23,6 +23,7 @@ from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.rows import to_ipc
 from rollart_flow.runner.settings import rank_settings
+from rollart_flow.runner.teachers import with_own_teacher
 from rollart_flow.store import Run, files
 from rollart_flow.store.cache import local_file
 from rollart_flow.store.images import with_images
@@ -99,7 +100,8 @@ def stored_trainer(run: Run, pipeline: Pipeline, threads: int | None = None) -> 
     settings = rank_settings(pipeline, run.uri)
     here = device_here(settings.device)
     settings = replace(settings, threads=threads or settings.threads, device=here)
-    return build_trainer(settings, pipeline.train.algorithm, local_path(policy_uri(run.uri)))
+    algorithm = with_own_teacher(pipeline.train.algorithm, run.uri)
+    return build_trainer(settings, algorithm, local_path(policy_uri(run.uri)))
 
 
 def start_version(run: Run) -> int:

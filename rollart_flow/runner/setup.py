@@ -23,6 +23,7 @@ from rollart_flow.rows import events_table
 from rollart_flow.runner.adapters import copy_adapter
 from rollart_flow.runner.admissions import usable_admissions
 from rollart_flow.runner.stored_runs import check_sources, pinned_runs
+from rollart_flow.runner.teachers import copy_teacher
 from rollart_flow.runner.trust import trust
 from rollart_flow.store import Parent, Run, RunInfo, RunStatus, RunWriter, files, new_run_uri
 from rollart_flow.store.cache import local_file
@@ -152,6 +153,7 @@ def _begin(
         _make_policy(pipeline, uri, folder, on_progress, isolated=isolated)
     check_sources(pipeline, uri)
     copy_adapter(pipeline, uri)
+    copy_teacher(pipeline, uri)
     publish_start(uri, writer, 0, checkpoint=False)
 
 

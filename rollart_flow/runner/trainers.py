@@ -7,6 +7,7 @@ from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources import Placement, TypedCluster
 from rollart_flow.runner.executors import Executor
 from rollart_flow.runner.settings import rank_settings
+from rollart_flow.runner.teachers import with_own_teacher
 from rollart_flow.store.files import is_remote
 from rollart_flow.store.layout import policy_uri, weights_uri
 from rollart_flow.trainers.worker import TrainWorker, gather_ranks
@@ -16,14 +17,13 @@ def start_trainers(
     executor: Executor, pipeline: Pipeline, uri: str, weights: str, placed: Sequence[Placement]
 ) -> TypedCluster[TrainWorker]:
     """Start the ranks of the trainer without waiting for them; `gather_trainers` connects them."""
-    train = pipeline.train
     return executor.cluster(
         placed,
         TrainWorker,
         {
             "run": uri,
             "settings": rank_settings(pipeline, uri),
-            "algorithm": train.algorithm,
+            "algorithm": with_own_teacher(pipeline.train.algorithm, uri),
             "folder": policy_uri(uri),
             "weights": weights,
             "weights_uri": weights_uri(uri),

@@ -7,6 +7,7 @@
                    checkpoints/     the trainer's checkpoints
                    policy/          the initial policy, a Hugging Face folder
                    adapter/         the LoRA adapter that it is evaluated with, if there is one
+                   teacher/         the other policy that it learns from, if there is one
                    logs/            what its processes printed and logged (`store.logs`)
                    images/          images that environments showed, <SHA-256>.png, if there are any
                    replays/         logprobs that `rollart replay --logprobs` computed
@@ -65,6 +66,11 @@ def policy_uri(run: str) -> str:
 def adapter_uri(run: str) -> str:
     """Address of the folder of the LoRA adapter that the run evaluates with."""
     return files.join(run, "adapter")
+
+
+def teacher_uri(run: str) -> str:
+    """Address of the folder of the other policy that the run learns from."""
+    return files.join(run, "teacher")
 
 
 def images_uri(run: str) -> str:

@@ -22,6 +22,7 @@ from rollart_flow.errors import (
 from rollart_flow.models.folder import read_config, save_folder
 from rollart_flow.pipeline import LoadedPipeline
 from rollart_flow.pipeline.loading import load_source
+from rollart_flow.pipeline.plan import make_plan
 from rollart_flow.replay import replay_step
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.schema import row_schema, to_table
@@ -114,6 +115,57 @@ def test_nothing_is_rolled_out_and_versions_are_evaluated(learned: Run) -> None:
     assert (steps["staleness_max"] == 0).all()
     assert steps["lag_max"].null_count() == 4
     assert (steps["wait_s"] > 0).all()
+
+
+SCORED = """
+from rollart_flow import Pipeline, Policy, evaluate, stored, train
+from rollart_flow.algorithms import sft
+from rollart_flow.envs import FrozenLake
+
+
+def by_length(trajectory):
+    return len(trajectory.token_ids) / 1024
+
+
+policy = Policy.tiny(hidden=32)
+steps = train(stored("{source}", batch_size=8), policy, sft(), steps=1)
+lake = FrozenLake(size=4)
+scores = evaluate(policy, lake, episodes=2, max_tokens=6, max_turns=3, reward=by_length)
+pipeline = Pipeline("scored", steps, scores)
+"""
+
+
+def test_the_evaluation_of_an_offline_run_is_scored_by_its_own_reward(
+    finished_run: Run, store: Path
+) -> None:
+    loaded = load_source(SCORED.format(source=finished_run.uri), "scored.py")
+    run = finished(loaded, store, "scored")
+    rows = run.trajectories.select("trajectory_id", "reward", n=pl.col("token_ids").list.len())
+    for name, reward, tokens in rows.collect().iter_rows():
+        assert reward == tokens / 1024, name
+    stages = {stage.node: stage for stage in make_plan(loaded.pipeline).stages}
+    assert stages["evaluate"].settings.endswith("scored by by_length")
+    name = rows.collect()["trajectory_id"][0]
+    again = rollart("replay", run.uri, "--trajectory", name, "--trust")
+    assert again.code == 0, again.err
+    with pytest.raises(PipelineError, match=r"evaluate: reward\(...\) scores evaluation too"):
+        load_source(BOTH, "both.py")
+    with pytest.raises(PipelineError, match="stored trajectories have their rewards"):
+        load_source(BOTH.replace("rollout(prompts, policy)", 'stored("small")'), "both.py")
+
+
+BOTH = """
+from rollart_flow import Pipeline, Policy, buffer, evaluate, reward, rollout, stored, tasks, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.envs import FrozenLake
+
+policy = Policy.tiny(hidden=32)
+prompts = tasks(FrozenLake(size=4), group_size=4)
+batches = buffer(reward(rollout(prompts, policy)), batch_size=8)
+steps = train(batches, policy, grpo(), steps=1)
+scores = evaluate(policy, FrozenLake(size=4), reward=lambda trajectory: 1.0)
+pipeline = Pipeline("both", steps, scores)
+"""
 
 
 def test_every_page_of_the_run_in_a_browser_has_an_answer(learned: Run, store: Path) -> None:

@@ -1,9 +1,9 @@
 """The reference policy: one frozen version of the run's own policy, or another one, a teacher.
 
-A teacher is read from its folder whenever a trainer starts; checkpoints have its fingerprint. A
-reference up to the run's start version is the initial policy. A later one is the trainer's own
-weights when it becomes that version; from then on it is part of checkpoints, so that a resumed run
-and a replay need no weights that may have been removed.
+A teacher is read whenever a trainer starts, from the copy that a run keeps of it; checkpoints have
+its fingerprint. A reference up to the run's start version is the initial policy. A later one is the
+trainer's own weights when it becomes that version; from then on it is part of checkpoints, so that
+a resumed run and a replay need no weights that may have been removed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from rollart_flow.models.device import CPU
 from rollart_flow.models.folder import load_pretrained
 from rollart_flow.models.language_model import LanguageModel, ModelShape
 from rollart_flow.models.policy import Policy
+from rollart_flow.store.files import is_remote
 from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
 from rollart_flow.weights.fingerprint import fingerprint
+from rollart_flow.weights.folder_store import local_path
 
 REFERENCE = "reference"
 """Kind of the tensors of a checkpoint's state that are parameters of the reference policy."""
@@ -103,14 +105,38 @@ class Reference:
         self.name = fingerprint(weights)
 
 
-def _read_teacher(folder: str, vocabulary: int) -> tuple[ModelShape, Weights]:
-    """Return the shape and the weights of a teacher with a vocabulary of the policy's size."""
+def load_teacher(folder: str) -> tuple[ModelShape, dict[str, torch.Tensor]]:
+    """Return the shape and the weights of a teacher.
+
+    Args:
+        folder: its folder, which may be one of a run in S3, or the name of a repository.
+
+    Raises:
+        SettingsError: there is no such model.
+        StoreError: the folder cannot be read.
+    """
+    if is_remote(folder):
+        return load_pretrained(local_path(folder))
     place = Policy.from_pretrained(folder).located().path
     assert place is not None, "a pretrained policy has one"
-    config, tensors = load_pretrained(place)
+    return load_pretrained(place)
+
+
+def _read_teacher(folder: str, vocabulary: int) -> tuple[ModelShape, Weights]:
+    """Return the shape and the weights of a teacher with a vocabulary of the policy's size."""
+    config, tensors = load_teacher(folder)
     if config.vocab_size != vocabulary:
         raise SettingsError(
             f"teacher {folder!r} has a vocabulary of {config.vocab_size} tokens and the policy "
             f"one of {vocabulary}; both must have the same tokens"
         )
-    return config, lambda: {name: tensor.float() for name, tensor in tensors.items()}
+    return config, lambda: _in_float32(tensors)
+
+
+def teacher_weights(folder: str) -> dict[str, torch.Tensor]:
+    """Return the weights of a teacher as the reference policy, see `load_teacher`."""
+    return _in_float32(load_teacher(folder)[1])
+
+
+def _in_float32(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.float() for name, tensor in tensors.items()}
