@@ -25,6 +25,8 @@ from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
 from rollart_flow.control.training.controller import AsyncController
 from rollart_flow.errors import SettingsError
 from rollart_flow.operators.sink import BufferSink
+from rollart_flow.store.pins import PinnedTables
+from rollart_flow.store.snapshot import Snapshot
 from rollart_flow.types import Chunk, Reason, Sample, Trajectory
 from tests.dst.agent_bugs import AGENT_BUGS
 from tests.dst.bug import Bug
@@ -99,6 +101,10 @@ def _first_branch_only(self: BufferSink, branches: Sequence[Trajectory]) -> asyn
     return _send_rows(self, branches[:1])
 
 
+def _draw_what_came_later(self: PinnedTables) -> Snapshot:
+    return self._watch.snapshot()
+
+
 _close, _read, _run = GroupRegistry.close, ReplayableQueue.read, AsyncController._run
 _add, _put = GenerationBuilder.add, BufferService.put
 _send_rows = BufferSink.put
@@ -111,6 +117,9 @@ BUGS: Mapping[str, Bug] = {
         _count_from_the_version_before,
         ("whole fresh batches",),
         seeds=range(190, 194),
+    ),
+    "draw-what-came-later": Bug(
+        PinnedTables, "_opened", _draw_what_came_later, ("drawn rows",), seeds=range(19, 20)
     ),
     "acknowledge-before-commit": Bug(BufferService, "put", _acknowledge_first, ("durability",)),
     "resume-old-weights": Bug(EngineGroup, "update", _resume_with_old_weights, ("atomic weights",)),

@@ -23,6 +23,7 @@ from tests.dst.network import Address, RemoteBuffer
 from tests.dst.plans import Kill, Plan, Target
 from tests.dst.process import BufferProcess
 from tests.dst.rollout import Rollout
+from tests.dst.stored import other_run
 from tests.dst.tasks import Tasks
 from tests.dst.training import Trainer
 from tests.dst.world import World
@@ -46,9 +47,10 @@ def simulate(plan: Plan, world: World | None = None) -> World:
     """
     world = world or World(plan)
     ends = [kill.after_s for kill in plan.kills if kill.target is Target.EVERYTHING]
-    for life, killed_after_s in enumerate([*ends, None]):
-        if run(_live(world, killed_after_s), seed=plan.seed + life, shuffle=True):
-            break
+    with other_run(plan) as world.other:
+        for life, killed_after_s in enumerate([*ends, None]):
+            if run(_live(world, killed_after_s), seed=plan.seed + life, shuffle=True):
+                break
     return world
 
 
@@ -138,6 +140,7 @@ class Cluster:
         await asyncio.gather(*(self._rollout.source(name) for name in sources))
         await self._trained.wait()
         await self._rollout.all_acknowledged()
+        self._trainer.draw_again()
         buffer = await self._buffer.reached()
         self._world.monitor.finished(self._rollout.admitted, pending_ids(buffer.service.index))
 

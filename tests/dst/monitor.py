@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
+import pyarrow as pa
+
 from rollart_flow.errors import RollartError
 from rollart_flow.types import Batch, Chunk, Event, EventKind, GenerationRequest, Sample, Trajectory
 from tests.dst.agent_checks import captured_fault, captured_incomplete
@@ -19,6 +21,7 @@ from tests.dst.invariants import batch_faults, incomplete, overstay, overtime
 from tests.dst.log import Log
 from tests.dst.plans import Plan
 from tests.dst.serving import Serving, Worker
+from tests.dst.stored import OtherRun, drawn
 from tests.dst.tables import Commit, Tables, by_episode
 from tests.dst.turn_checks import Token, infidelity
 
@@ -60,6 +63,8 @@ class Monitor:
         self._serving = Serving(self.violated)
         self._groups = GroupMonitor(plan, log, self.violated)
         self._patience_s = _LATE_PATIENCE_S if plan.faults.message_late else _PATIENCE_S
+        self._drawn: dict[int, pa.Table] = {}
+        """Stored rows that each step drew first."""
         self._down = 0
         self._down_since_s = 0.0
         self._outage_s = 0.0
@@ -89,6 +94,17 @@ class Monitor:
             if self._failed is not None:
                 self._failed.set_result(None)
         raise error
+
+    # Rows of another run.
+
+    def drew(self, step: int, other: OtherRun, rows: pa.Table) -> None:
+        """Check the rows that a step drew: pinned ones, and the same whenever it draws."""
+        self.checks += 1
+        first = self._drawn.setdefault(step, rows)
+        if fault := other.fault_of(rows):
+            self.violated("drawn rows", f"step {step}: {fault}")
+        if not rows.equals(first):
+            self.violated("drawn rows", f"step {step} drew {drawn(first)}, then {drawn(rows)}")
 
     # Outages.
 

@@ -125,6 +125,8 @@ class Plan:
     """Programs that are agents in some domains."""
     dialogues: DialoguePlan | None = None
     """Environments of some domains whose attempts branch."""
+    stored: bool = False
+    """Whether each step draws rows of another stored run beside its batch."""
 
     @property
     def batch_size(self) -> int:
@@ -164,6 +166,7 @@ class Plan:
         faults = {f.name: getattr(self.faults, f.name) for f in fields(self.faults)}
         shown = [f"{name} {chance:.2g}" for name, chance in faults.items() if chance]
         shown += [str(each) for each in (self.agents, self.dialogues) if each is not None]
+        shown += ["draws from another run"] if self.stored else []
         shown += [f"{kill.target} at {kill.after_s:.1f} s" for kill in self.kills]
         return (
             f"{self.schedule.name}, {self.steps} steps of {self.groups} x {self.group_size} "
@@ -174,6 +177,8 @@ class Plan:
 
 
 _LIFE_S, _LONG_LIFE_S = 400.0, 3200.0
+_STORED = 100
+"""One plan of so many draws from another run, whose tables are real and take real time."""
 
 _SEVERE = {
     "environment_hangs": 0.03, "engine_hangs": 0.01, "reward_hangs": 0.04,
@@ -216,7 +221,13 @@ def plan_of(seed: int) -> Plan:
     dialogues = dialogue_plan(seed) if agents is None else None  # those of agents were there first
     sliding = min(sliding, plan.engines - 1)
     return replace(
-        plan, faults=faults, kills=kills, sliding=sliding, agents=agents, dialogues=dialogues
+        plan,
+        faults=faults,
+        kills=kills,
+        sliding=sliding,
+        agents=agents,
+        dialogues=dialogues,
+        stored=seed % _STORED == 19,
     )
 
 

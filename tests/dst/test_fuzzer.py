@@ -73,6 +73,7 @@ def test_plans_reach_all_schedules_faults_and_targets() -> None:
     assert len({each.context for each in dialogues}) > 4
     for chance in DIALOGUE_CHANCES:
         assert sum(getattr(each, chance) > 0 for each in dialogues) > 150
+    assert any(plan.stored and plan.kills for plan in plans)
     assert plan_of(17) == plan_of(17)
 
 

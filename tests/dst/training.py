@@ -30,6 +30,7 @@ class Trainer:
 
     async def run(self) -> None:
         """Train up to the last step."""
+        self._stored = None if self._world.other is None else self._world.other.reader()
         step = self._world.tables.published
         if step:
             await self._world.weights.publish(step)
@@ -50,6 +51,7 @@ class Trainer:
         """Train on a batch, whose manifest is committed meanwhile."""
         step, network = batch.step, self._world.network
         await network.call(self._buffer, partial(BufferProcess.hand_out, batch=batch))
+        self._draw(step)
         train_s = self._world.chance.uniform(0.5, 1.5) * self._world.plan.train_s
         await asyncio.sleep(train_s / 2)
         await network.call(self._buffer, partial(BufferProcess.write_manifest, batch=batch))
@@ -66,6 +68,20 @@ class Trainer:
         # A coordinator that was restarted before this commit has not heard of the version before.
         await self._tell_published(step - 1)
         await self._report(step, None if self._beside else 0.0)
+
+    def _draw(self, step: int) -> None:
+        """Draw stored rows for a step, from tables that others change meanwhile."""
+        other = self._world.other
+        if other is not None and self._stored is not None:
+            other.disturb()
+            self._world.monitor.drew(step, other, self._stored.rows(step, (step - 1, step - 1)))
+
+    def draw_again(self) -> None:
+        """Draw the stored rows of all steps again, as a replay does."""
+        if self._world.other is not None:
+            self._stored = self._world.other.reader()
+            for step in self._world.tables.trained:
+                self._draw(step)
 
     async def _published_before(self) -> None:
         """Wait for the version of the step before: versions are published one at a time."""

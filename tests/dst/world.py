@@ -9,6 +9,7 @@ from tests.dst.log import Log
 from tests.dst.monitor import Monitor
 from tests.dst.network import Network
 from tests.dst.plans import Plan
+from tests.dst.stored import OtherRun
 from tests.dst.tables import Tables, Writer
 from tests.dst.weights import FaultyWeightStore
 
@@ -20,6 +21,8 @@ class World:
     plan: Plan
     tables: Tables = field(default_factory=Tables)
     log: Log = field(default_factory=Log)
+    other: OtherRun | None = None
+    """The run that the trainer draws from, while the simulation runs."""
 
     def __post_init__(self) -> None:
         plan = self.plan
