@@ -80,7 +80,7 @@ class Timing:
 
 def run() -> Iterator[Record]:
     """Run both sides in turns, and compare their medians."""
-    python = _venv()
+    python = trl_python()
     timings: dict[str, list[Timing]] = {name: [] for name in ("trl", *STEADY)}
     with TemporaryDirectory() as folder:
         for turn in range(TURNS):
@@ -121,7 +121,7 @@ def _ours(executor: str, place: Path) -> Timing:
     file.write_text(PIPELINE)
     rollart = str(Path(sys.executable).with_name("rollart"))
     began = time.time()
-    _call([rollart, "run", str(file), "--executor", executor, "--store", str(place), "--name=run"])
+    call([rollart, "run", str(file), "--executor", executor, "--store", str(place), "--name=run"])
     run = open_run(str(place / "run"))
     ends = run.steps.sort("step").select(pl.col("finished_at").dt.epoch("us") / 1e6).collect()
     at = ends["finished_at"].to_list()
@@ -159,28 +159,28 @@ def _trl(python: Path, place: Path) -> Timing:
     }
     (place / "job.json").write_text(json.dumps(job))
     began = time.time()
-    told = _call([str(python), str(SIDE), str(place / "job.json")])
+    told = call([str(python), str(SIDE), str(place / "job.json")])
     lines = [json.loads(line) for line in told.splitlines() if line.startswith('{"batch"')]
     ends = {line["batch"]: line["at"] - began for line in lines}
     return Timing(ends[0], ends[WARM_STEPS], ends[STEPS])
 
 
-def _venv() -> Path:
+def trl_python() -> Path:
     """Return the Python of a venv with TRL, which is made at the first call."""
     caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     folder = caches / "rollart_flow" / "-".join(package.replace("==", "-") for package in PACKAGES)
     python, ready = folder / "bin" / "python", folder / "ready"
     if not ready.exists():
         try:
-            _call([sys.executable, "-m", "venv", "--clear", str(folder)])
-            _call([str(python), "-m", "pip", "install", "--quiet", *PACKAGES])
+            call([sys.executable, "-m", "venv", "--clear", str(folder)])
+            call([str(python), "-m", "pip", "install", "--quiet", *PACKAGES])
         except RuntimeError as error:
             raise CannotRunError(f"no venv with {' '.join(PACKAGES)}: {error}") from error
         ready.touch()
     return python
 
 
-def _call(command: list[str]) -> str:
+def call(command: list[str]) -> str:
     """Run a command and return its output.
 
     Raises:
