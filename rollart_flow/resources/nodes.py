@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import sys
 import warnings
 from collections.abc import Collection
@@ -14,6 +15,7 @@ LOOPBACK = "127.0.0.1"
 
 _NODE = "ray.io/node-id"
 """Ray's label of a node's id."""
+_RAY_ID = re.compile("[0-9a-f]{56}")
 ANYWHERE = [{"label_selector": {_NODE: "!in(none)"}}]
 """Ray's fallback strategy of processes whose nodes are gone: they may be on any other."""
 
@@ -39,6 +41,11 @@ def node_id() -> str:
     if ray is None or not ray.is_initialized():
         return platform.node()
     return str(ray.get_runtime_context().get_node_id())
+
+
+def is_of_ray(node: str) -> bool:
+    """Return whether a `node_id` is one of Ray, and not the name of a machine without Ray."""
+    return _RAY_ID.fullmatch(node) is not None
 
 
 def restarted() -> bool:

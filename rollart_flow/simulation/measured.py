@@ -108,6 +108,8 @@ class Measured:
     """Additional time of training while attempts run, as a share of its time."""
     engine_stretch: float = 0.0
     """Additional time of requests and passes while a step trains, as a share of their time."""
+    launch_stretch: float = 0.0
+    """Additional time of launches while a step trains, as a share of their time."""
 
 
 class RecordedWorkload:

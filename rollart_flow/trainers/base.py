@@ -68,6 +68,8 @@ class StepResult:
     ess: float | None = None
     lags: list[LagStatistics] | None = None
     """Like the three fields before, see `Mismatch`; None if pi_old was not computed."""
+    train_cpu_s: float | None = None
+    """CPU seconds of the thread that computed for `train_s`."""
     skipped: str | None = None
     """Reason why the step left the weights unchanged; None for a step that trained."""
 

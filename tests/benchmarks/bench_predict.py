@@ -20,7 +20,7 @@ from rollart_flow.store import open_run
 from tests.benchmarks.records import Record, record
 
 DEMO = Path(__file__).parents[2] / "pipelines" / "two_domains.py"
-STEPS = 12
+STEPS = 24
 GOAL = 0.15
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "alpha 1": {},
@@ -42,7 +42,7 @@ class MeasuredRun:
 
 
 def run() -> list[Record]:
-    """Six short runs, and the predictions of each from each; takes about four minutes."""
+    """Six runs, and the predictions of each from each; takes about two minutes."""
     with tempfile.TemporaryDirectory() as folder:
         measured = {name: _measured(_run(folder, name)) for name in SETTINGS}
         return [_row(name, measured) for name in measured]

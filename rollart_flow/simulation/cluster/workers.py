@@ -211,8 +211,8 @@ def make_workers(scenario: Scenario, make: MakeEngine) -> tuple[SimulatedWorkers
 class SharedMachine:
     """The delays that a stored run adds to attempts and steps; none without measurements.
 
-    Attempts start one by one; training is slower while attempts run, and engines are slower while a
-    step trains.
+    Attempts start one by one; training is slower while attempts run, and engines and launches are
+    slower while a step trains.
     """
 
     def __init__(
@@ -221,6 +221,7 @@ class SharedMachine:
         self._measured = measured
         self._engines = engines
         self._running = 0
+        self._trains = False
         self._changed = Signal()
         self._gate = asyncio.Lock()
         if measured is not None:
@@ -231,7 +232,8 @@ class SharedMachine:
         """Wait until one more attempt may start; it runs until `end_attempt`."""
         if self._measured is not None:
             async with self._gate:
-                await asyncio.sleep(next(self._launch_s))
+                stretch = self._measured.launch_stretch if self._trains else 0.0
+                await asyncio.sleep(next(self._launch_s) * (1 + stretch))
         self._running += 1
         if self._running == 1:
             self._changed.notify()
@@ -246,6 +248,7 @@ class SharedMachine:
         if self._measured is None:
             await asyncio.sleep(work_s)
             return
+        self._trains = True
         for engine in self._engines:
             engine.pace(1 + self._measured.engine_stretch)
         left = work_s * next(self._deviation)
@@ -253,6 +256,7 @@ class SharedMachine:
             left = await self._train_until_change(left, self._measured.training_stretch)
         for engine in self._engines:
             engine.pace(1.0)
+        self._trains = False
 
     async def _train_until_change(self, left_s: float, stretch: float) -> float:
         """Train until the load changes or the work is done; the work that is left [s]."""

@@ -91,9 +91,23 @@ def stretched(columns: Floats, times: Floats, shared: Floats) -> tuple[Floats, f
     return best[1], best[2]
 
 
+def stretch_of_waits(computed: Floats, took: Floats, shared: Floats) -> float:
+    """Stretch such that `computed * (1 + stretch * shared)` is close to `took`, 0 or more.
+
+    Args:
+        computed: CPU time of each sample's thread [s].
+        took: its time [s].
+        shared: share of that time in which others computed too, 0 to 1 and not 0 in all samples.
+    """
+    beside = computed * shared
+    return max(0.0, float((beside * (took - computed)).sum() / (beside**2).sum()))
+
+
 _LEAST_S = 1e-6
 """Lower limit of times that are divisors."""
 _FAILED = (Outcome.FAILED, Outcome.TIMED_OUT)
+_LEAST_SHARED = 0.1
+"""Mean share of training's time from which on its waits tell of the others."""
 _UNDISTURBED = 0.05
 """Quantile of latencies that stands for a trajectory that waited for no other."""
 
@@ -101,18 +115,20 @@ _UNDISTURBED = 0.05
 def measure(tables: RunTables, *, limit: int, slots: int) -> Measured:
     """Fit all figures of a run with credit for `limit` groups and room for `slots` attempts."""
     training, training_stretch = _training(tables)
-    engines, engine_stretch = _engines(tables)
+    engines, engine_stretch = _engines(tables, training_stretch if tables.one_process else None)
+    launch_stretch = training_stretch if tables.one_process else 0.0
     scored_s, commit_s = _commits(tables)
     return Measured(
         engines=engines,
         groups=tuple(_groups(tables)),
         training=training,
         exchange_s=float(np.mean([step.exchange_s for step in tables.steps])),
-        launch_s=_launches(tables, limit=limit, slots=slots),
+        launch_s=_launches(tables, limit=limit, slots=slots, stretch=launch_stretch),
         scored_s=scored_s,
         commit_s=commit_s,
         training_stretch=training_stretch,
         engine_stretch=engine_stretch,
+        launch_stretch=launch_stretch,
     )
 
 
@@ -123,10 +139,34 @@ def _training(tables: RunTables) -> tuple[MeasuredTraining, float]:
     tokens = np.array([float(step.tokens) for step in steps])
     shared = _share_with_attempts(tables, steps)
     columns = np.column_stack((np.ones_like(tokens), tokens))
-    weights, stretch = stretched(columns, times, shared)
+    weights, stretch = _stretched_by(_waiting(tables, steps, shared), columns, times, shared)
     fitted = (columns @ weights) * (1 + stretch * shared)
     deviations = Series(tuple((times / fitted).tolist()))
     return MeasuredTraining(float(weights[0]), float(weights[1]), deviations), stretch
+
+
+def _waiting(tables: RunTables, steps: tuple[Step, ...], shared: Floats) -> float | None:
+    """Stretch of training by waits for a core or the interpreter; None if nothing tells it.
+
+    Threads of one process take turns, so that two of them take twice as long: that stands for a
+    run whose training shared no time.
+    """
+    known = [step.train_cpu_s for step in steps if step.train_cpu_s is not None]
+    if len(known) < len(steps):
+        return None
+    alone, took = np.array(known), np.array([step.train_s for step in steps])
+    if shared.mean() < _LEAST_SHARED:
+        return 1.0 if tables.one_process else None
+    return stretch_of_waits(alone, took, shared)
+
+
+def _stretched_by(
+    stretch: float | None, columns: Floats, times: Floats, shared: Floats
+) -> tuple[Floats, float]:
+    """Return what `stretched` does, with a stretch that is known if it is not None."""
+    if stretch is None:
+        return stretched(columns, times, shared)
+    return nonnegative(columns * (1 + stretch * shared)[:, None], times), stretch
 
 
 def _share_with_attempts(tables: RunTables, steps: tuple[Step, ...]) -> Floats:
@@ -140,21 +180,20 @@ def _share_with_attempts(tables: RunTables, steps: tuple[Step, ...]) -> Floats:
     return share.clip(0, 1)
 
 
-def _engines(tables: RunTables) -> tuple[tuple[tuple[MeasuredEngine, int], ...], float]:
-    """Inference workers by hardware class, and their stretch while a step trains."""
+def _engines(
+    tables: RunTables, stretch: float | None
+) -> tuple[tuple[tuple[MeasuredEngine, int], ...], float]:
+    """Inference workers by hardware class, and their stretch while a step trains, if not given."""
     turns = tables.turns.filter(pl.col("action_tokens") > 0)
     began = turns["started"].to_numpy()
     ended = began + turns["generate_s"].to_numpy()
     halted = open_intervals(*tables.suspended, most=1)
     times = ended - began - (halted(ended) - halted(began))
-    moments = np.array([(step.formed, step.finished) for step in tables.steps]).T
-    trained = open_intervals(*moments)
-    lengths = np.maximum(ended - began, _LEAST_S)
-    shared = np.clip((trained(ended) - trained(began)) / lengths, 0, 1)
+    shared = _share_with_training(tables, began, ended)
     sampled = turns["action_tokens"].to_numpy().astype(float)
     seen = turns["observation_tokens"].to_numpy().astype(float)
     columns = np.column_stack((np.ones_like(sampled), seen, sampled, sampled * _beside(turns)))
-    _, stretch = stretched(columns, times, shared)
+    _, stretch = _stretched_by(stretch, columns, times, shared)
     engines = []
     for hardware, count in sorted(tables.workers.items()):
         mine = (turns["hardware"] == hardware).to_numpy()
@@ -164,6 +203,15 @@ def _engines(tables: RunTables) -> tuple[tuple[tuple[MeasuredEngine, int], ...],
         engine = MeasuredEngine(hardware, fixed_s, prompt_token_s, pass_s, sequence_s)
         engines.append((engine, count))
     return tuple(engines), stretch
+
+
+def _share_with_training(tables: RunTables, began: Floats, ended: Floats) -> Floats:
+    """Share of each interval in which a step trained."""
+    moments = np.array([(step.formed, step.finished) for step in tables.steps]).T
+    trained = open_intervals(*moments)
+    lengths = np.maximum(ended - began, _LEAST_S)
+    share: Floats = ((trained(ended) - trained(began)) / lengths).clip(0, 1)
+    return share
 
 
 def _beside(turns: pl.DataFrame) -> Floats:
@@ -182,8 +230,11 @@ def _beside(turns: pl.DataFrame) -> Floats:
     return count
 
 
-def _launches(tables: RunTables, *, limit: int, slots: int) -> Series:
-    """Service times of the source: since the last start, or since there was credit and room."""
+def _launches(tables: RunTables, *, limit: int, slots: int, stretch: float) -> Series:
+    """Service times of the source: since the last start, or since there was credit and room.
+
+    They are those of a source beside which nothing trains, if `stretch` is what training adds.
+    """
     attempts = tables.attempts
     started = attempts["started"].to_numpy()
     ended = np.sort(attempts["ended"].to_numpy())
@@ -197,7 +248,8 @@ def _launches(tables: RunTables, *, limit: int, slots: int) -> Series:
     room = np.concatenate((np.full(slots, -np.inf), ended))[: len(started)]
     before = np.concatenate(([-np.inf], started[:-1]))
     free = np.maximum(np.maximum(before, credit), room)[1:]
-    seconds = np.maximum(0.0, started[1:] - free)
+    shared = _share_with_training(tables, free, started[1:])
+    seconds = np.maximum(0.0, started[1:] - free) / (1 + stretch * shared)
     return Series(tuple(seconds[np.isfinite(seconds)].tolist()))
 
 

@@ -14,8 +14,10 @@ The real control plane runs; the times that it waits for come from the tables:
 - A training step takes a fixed time and a time per token, multiplied by the deviation of that step.
   It includes everything except waiting for trajectories and the exchange of weights: the manifest,
   the transfer of the batch, publishing, checkpoints.
-- Training and attempts slow each other down by as much as steps and turns took longer, the more of
-  their time they shared. The run's last step, beside which nothing is rolled out, shows most.
+- Training on CPUs is slowed down by attempts by as much as it took longer than the CPU seconds of
+  its thread, the more of its time it shared; engines and launches of the same process by as much.
+  Elsewhere training and engines are slowed down by as much as steps and turns took longer: the
+  run's last step, beside which nothing is rolled out, shows most.
 
 The step time of a prediction follows from these under the schedule; nothing is scaled to agree with
 the measured one.

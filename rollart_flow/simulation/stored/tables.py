@@ -4,6 +4,7 @@ The invariant: moments of one run are comparable with each other, and a turn lie
 attempt: the time of an attempt outside of its turns was spent before the first turn.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,7 @@ import polars as pl
 from rollart_flow.control.schedule.declarations import Phase, Swap
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.errors import SettingsError
+from rollart_flow.resources.nodes import is_of_ray
 from rollart_flow.store.snapshot import Snapshot
 from rollart_flow.types import Split
 
@@ -37,6 +39,10 @@ class Step:
     """Time at which the trainer got the batch [s since the start]."""
     finished: float
     tokens: int
+    train_s: float
+    """Time of the training computation."""
+    train_cpu_s: float | None
+    """CPU time of its thread; None if the trainer used a device, or the run does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,8 @@ class RunTables:
     affinity: Mapping[str, str]
     """Hardware class by domain."""
     trainers: int
+    one_process: bool
+    """Whether engines and trainer were threads of one process, without Ray."""
     weight_bytes: float
 
 
@@ -93,6 +101,7 @@ def read_tables(snapshot: Snapshot, name: str, schedule: Schedule, least_steps: 
         workers=dict(zip(used["hardware"], used["worker"], strict=True)),
         affinity=dict(zip(generation["domain"], generation["granted"], strict=True)),
         trainers=max(1, bindings.filter(role="training")["worker"].n_unique()),
+        one_process=not any(map(is_of_ray, bindings["node"])),
         weight_bytes=float(snapshot.weights.select(pl.col("size_bytes").max()).collect().item()),
     )
 
@@ -164,6 +173,11 @@ def _released(
     return left["at"].sort().to_numpy()
 
 
+def _on_cpus(kernels: str) -> bool:
+    """Whether the trainer of a step computed on CPUs, by the column `kernels` of `steps`."""
+    return bool(json.loads(kernels).get("device") == "cpu")
+
+
 def _steps(
     steps: pl.DataFrame,
     batches: pl.DataFrame,
@@ -195,6 +209,8 @@ def _steps(
                 formed=began,
                 finished=row["finished"],
                 tokens=row["tokens"],
+                train_s=row["train_s"],
+                train_cpu_s=row["train_cpu_s"] if _on_cpus(row["kernels"]) else None,
             )
         )
     return tuple(found)

@@ -93,7 +93,7 @@ class CoreTrainer(Trainer):
     def train_step(self, step: int, batch: pa.Table) -> StepResult:
         if step != self._version + 1:
             raise TrainerError(f"step {step} cannot follow version {self._version}")
-        started, self.step_logprobs = time.perf_counter(), None
+        started, cpu_started, self.step_logprobs = time.perf_counter(), time.thread_time(), None
         rows = read_batch(batch, self.algorithm, packed=self.settings.packed, pictures=self._images)
         self._check(rows)
         if (episodes := rows.count(np.arange(rows.rows))) < self.settings.minibatches:
@@ -108,7 +108,7 @@ class CoreTrainer(Trainer):
             tally, grad_norm, old_policy = self._train(step, rows, rate)
         self._version, self._checksum = step, None
         self._reference.reached(step, self.weights)
-        train_s = time.perf_counter() - started
+        train_s, train_cpu_s = time.perf_counter() - started, time.thread_time() - cpu_started
         made = fingerprint(state.whole(state.everything()))
         self._checksum = made if self._critic is None else None
         if self.settings.keep_logprobs and old_policy is not None:
@@ -128,6 +128,7 @@ class CoreTrainer(Trainer):
             tokens=int(rows.tokens.starts[-1]),
             action_tokens=int(rows.actions.starts[-1]),
             train_s=train_s,
+            train_cpu_s=train_cpu_s,
             fingerprint=made,
             threads=self.settings.threads,
             kernels=describe_kernels(self._ranks, self.settings),

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from rollart_flow.simulation.stored.fitting import nonnegative, open_intervals, outside, stretched
+from rollart_flow.simulation.stored.fitting import (
+    nonnegative,
+    open_intervals,
+    outside,
+    stretch_of_waits,
+    stretched,
+)
 
 
 def test_open_intervals_are_counted_over_time() -> None:
@@ -47,3 +53,10 @@ def test_no_stretch_is_made_up_where_all_samples_are_alike() -> None:
     weights, stretch = stretched(np.ones((3, 1)), times, np.array([0.9, 1.0, 1.0]))
     assert stretch == 0.0
     assert weights.tolist() == pytest.approx([3.0])
+
+
+def test_a_thread_that_waits_for_others_is_stretched_by_what_it_did_not_compute() -> None:
+    computed, shared = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.7, 0.9])
+    took = computed * (1 + 1.2 * shared)
+    assert stretch_of_waits(computed, took, shared) == pytest.approx(1.2)
+    assert stretch_of_waits(computed, computed - 0.1, shared) == 0.0
