@@ -22,6 +22,7 @@ from tests.store.power import watched_disk
 ROOT = Path(__file__).parents[2]
 NEW_TABLES = {7: ("sandboxes", "verdicts", "admissions"), 8: ("exchanges",)}
 """Tables that came with a version."""
+OF_11 = {"steps": ["train_cpu_s"]}
 OF_10 = {
     "batches": [
         "start_loss", "implicit_reward", "source_run", "source_seq", "source_version",
@@ -47,7 +48,10 @@ OF_2 = {
     "steps": ["value_loss", "mismatch_kl", "mismatch_ratio_max", "ess", "lags"],
 }
 """Columns that came with a version."""
-_NEW = ((2, OF_2), (3, OF_3), (4, OF_4), (5, OF_5), (6, OF_6), (7, OF_7), (9, OF_9), (10, OF_10))
+_NEW = (
+    (2, OF_2), (3, OF_3), (4, OF_4), (5, OF_5), (6, OF_6), (7, OF_7), (9, OF_9), (10, OF_10),
+    (11, OF_11),
+)  # fmt: skip
 ADDED = {
     version: {
         table: [name for since, of in _NEW if since > version for name in of.get(table, [])]
