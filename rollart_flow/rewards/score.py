@@ -114,6 +114,8 @@ class Scorer:
 
     async def verdict(self, trajectory: Trajectory, timeout_s: float) -> ScoreResult:
         """Return the function's result for a completed or truncated trajectory."""
+        if self._function is environment_reward:  # a sum of checked numbers, which needs no limit
+            return self._result(typed_score(environment_reward(trajectory)))
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 deadline = Deadline(limit)
@@ -129,9 +131,7 @@ class Scorer:
             if _new(said):
                 _log.warning("reward: %s\n%s", said, trace(error))
             return self._none(_reason(error), masked(said))
-        if (infinite := infinite_number(score)) is not None:
-            return self._none(Reason.REWARD_NOT_FINITE, infinite)
-        return ScoreResult(*score)
+        return self._result(score)
 
     async def warm(self, count: int) -> None:
         """Prepare remote functions, and processes for plain ones, for `count` concurrent calls."""
@@ -174,6 +174,11 @@ class Scorer:
         score = await thread.call(lambda: function(trajectory))
         self._threads.append(thread)  # not after a timeout, when the call still occupies it
         return score
+
+    def _result(self, score: CheckedScore) -> ScoreResult:
+        if (infinite := infinite_number(score)) is not None:
+            return self._none(Reason.REWARD_NOT_FINITE, infinite)
+        return ScoreResult(*score)
 
     def _none(self, reason: Reason, error: str) -> ScoreResult:
         said = f"reward function {name_of(self._function)}: {error}"
