@@ -204,6 +204,8 @@ def _packing(operator: type[Any], arguments: tuple[Any, ...]) -> type[Any]:
     class Packed:
         def __init__(self) -> None:
             _quiet()
+            # Ray has a thread for each block in flight, and Arrow's own pools keep 270 KB for each.
+            pa.set_memory_pool(pa.system_memory_pool())
             self._operator = operator(*arguments)
 
     class AsyncPacked(Packed):

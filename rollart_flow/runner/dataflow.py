@@ -45,6 +45,21 @@ from rollart_flow.store.pins import recorded_pins
 
 _BLOCK = 256
 """Maximum number of attempts of a block; a block costs some milliseconds, whatever it holds."""
+_FEWEST_BLOCKS = 64
+
+
+def blocks_in_flight(groups: int, attempts: int) -> int:
+    """Return how many blocks of attempts may be in flight at a time.
+
+    Ray has a thread for each of them, which keeps 150 KB once it has been used. The attempts of a
+    group are admitted together, so that there are about as many blocks as groups; as many again are
+    left to attempts that are made once more.
+
+    Args:
+        groups: maximum number of groups in flight.
+        attempts: maximum number of attempts in flight.
+    """
+    return min(attempts, max(_FEWEST_BLOCKS, 2 * groups))
 
 
 class Dataflow:
@@ -77,7 +92,7 @@ class Dataflow:
             RolloutOperator,
             (self._rollout_context(), self._reward(rollout.workers), rollout.max_concurrent),
             workers=rollout.workers,
-            in_flight=self._attempts_in_flight(),
+            in_flight=blocks_in_flight(self._groups_in_flight(), self._attempts_in_flight()),
             nodes=self._processes.rollout_nodes,
         )
         source = StreamSource(part, lambda: coordinator.call.admits(), abandon)
@@ -92,10 +107,13 @@ class Dataflow:
 
     def _attempts_in_flight(self) -> int:
         """Return the maximum number of concurrent attempts under the bound, with redundant ones."""
+        of_group = self._pipeline.tasks.group_size + self._pipeline.rollout.redundancy
+        return self._groups_in_flight() * of_group
+
+    def _groups_in_flight(self) -> int:
         buffer, rollout = self._pipeline.buffer, self._pipeline.rollout
-        group_size = self._pipeline.tasks.group_size
-        groups = buffer.schedule.bound.capacity(buffer.batch_size) // group_size
-        return (groups + rollout.extra_groups) * (group_size + rollout.redundancy)
+        capacity = buffer.schedule.bound.capacity(buffer.batch_size)
+        return capacity // self._pipeline.tasks.group_size + rollout.extra_groups
 
     def consumer(self) -> Iterator[Trained]:
         """Train on batches until there are no more; yield the result of each step."""

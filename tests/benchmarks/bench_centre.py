@@ -184,7 +184,7 @@ def _producer() -> Record:
 
     answers = iter((True, False))
     source = StreamSource(lambda *_: _attempts, lambda: next(answers), lambda: None)
-    stage = OperatorStage(Reading, workers=2, in_flight=16 * ATTEMPTS)
+    stage = OperatorStage(Reading, workers=2, in_flight=256)
     with RayExecutor() as executor:
         for place, _ in enumerate(executor.produce("tasks", source, stage)):
             if place == FIRST_BLOCK:

@@ -37,7 +37,7 @@ class OperatorStage:
     workers: int = 1
     """Maximum number of processes that apply the operator."""
     in_flight: int = 1
-    """Maximum number of rows, in all blocks, that are in flight at a time."""
+    """Maximum number of blocks that are in flight at a time."""
     nodes: frozenset[str] = frozenset()
     """Nodes of the processes, which others replace once they are gone; empty: any node."""
 
