@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import Schema as DeltaSchema
 
 from rollart_flow.errors import SchemaError
-from rollart_flow.text import storable
+from rollart_flow.text import storable_values
 
 ADDED_TABLES = ("sandboxes", "verdicts", "admissions", "exchanges")
 """Tables that runs of earlier schema versions lack; they read as empty."""
@@ -108,21 +108,12 @@ def to_array(table: str, field: pa.Field, values: list[Any]) -> pa.Array:
         try:
             array = pa.array(values, type=field.type)
         except UnicodeEncodeError:
-            array = pa.array([_storable(value) for value in values], type=field.type)
+            array = pa.array(storable_values(values), type=field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise SchemaError(f"{table}.{field.name}: {error}; expected {field.type}") from error
     if _may_have_null(array, field) and (path := _null_where_none_may_be(array, field)):
         raise SchemaError(f"{table}.{path}: null given, a value expected")
     return array
-
-
-def _storable(value: Any) -> Any:
-    """A value of a row with `storable` text at any depth."""
-    if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, Mapping):
-        return {name: _storable(inner) for name, inner in value.items()}
-    return [_storable(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def check(table: str, rows: pa.Table) -> pa.Table:

@@ -6,6 +6,8 @@ error becomes one bounded line, and lone surrogates, which no file can hold, are
 
 import re
 import traceback
+from collections.abc import Mapping
+from typing import Any
 
 ERROR_CHARACTERS = 500
 """Maximum length of an error in a table or an event."""
@@ -24,6 +26,15 @@ def storable(text: str) -> str:
     except UnicodeEncodeError:
         return "".join("\ufffd" if ord(letter) in _SURROGATES else letter for letter in text)
     return text
+
+
+def storable_values(value: Any) -> Any:
+    """Return a value of JSON with texts and keys that can be stored as UTF-8, at any depth."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {storable(str(name)): storable_values(inner) for name, inner in value.items()}
+    return [storable_values(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def one_line(text: object, limit: int = ERROR_CHARACTERS) -> str:

@@ -22,9 +22,8 @@ from rollart_flow.importing.values import (
     kind_of,
     outcome_of,
     reward_parts,
-    storable_values,
 )
-from rollart_flow.text import one_line
+from rollart_flow.text import one_line, storable_values
 from rollart_flow.types import FinishReason, Image, Message, Outcome, Role, Tool
 from rollart_flow.types.messages import message_from_json, tool_from_json
 

@@ -61,15 +61,6 @@ def outcome_of(given: object) -> Outcome:
     return known.get(given, Outcome.COMPLETED) if isinstance(given, str) else Outcome.COMPLETED
 
 
-def storable_values(value: Any) -> Any:
-    """Return a value of JSON whose texts can be stored as UTF-8."""
-    if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, Mapping):
-        return {storable(str(name)): storable_values(inner) for name, inner in value.items()}
-    return [storable_values(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
 def kind_of(value: object) -> str:
     """Return the type of a value in words, for messages."""
     return "null" if value is None else f"of type {type(value).__name__}"

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rollart_flow.text import one_line, storable
+from rollart_flow.types.scalars import python_scalar
 from rollart_flow.types.verdicts import AttemptReport, Verdict, VerdictKind
 
 REPORTED = frozenset({"verdicts", "verifier", "diff", "suspicions"})
@@ -70,7 +71,7 @@ def _verdict(value: object, what: str) -> Verdict:
         raise type(error)(f"{what}: {one_line(error)}") from error
     if not isinstance(verdict.key, str):
         raise TypeError(f"{what} has {_name(verdict.key)} as key; it must be a text")
-    passed = _plain(verdict.passed)
+    passed = python_scalar(verdict.passed)
     if not isinstance(passed, bool | None):
         raise TypeError(f"{what} has {_name(passed)} as passed; it must be a bool or None")
     message = verdict.message
@@ -85,7 +86,7 @@ def _verdict(value: object, what: str) -> Verdict:
 
 
 def _finite(value: object, what: str) -> float | None:
-    number = _plain(value)
+    number = python_scalar(value)
     if number is None:
         return None
     if isinstance(number, bool) or not isinstance(number, int | float):
@@ -122,12 +123,6 @@ def _text(value: object, key: str) -> str:
     if isinstance(value, str):
         return value
     raise TypeError(f"info[{key!r}] is {_name(value)}; it must be a text")
-
-
-def _plain(value: object) -> object:
-    """Return the Python value of a NumPy scalar, and any other value unchanged."""
-    item = getattr(value, "item", None)
-    return item() if callable(item) and getattr(value, "shape", None) == () else value
 
 
 def _name(value: object) -> str:

@@ -19,14 +19,13 @@ from rollart_flow.errors import EnvironmentFailedError
 from rollart_flow.types import Image, Observation
 from rollart_flow.types.branching import StepObservation
 from rollart_flow.types.messages import NO_IMAGES
+from rollart_flow.types.scalars import python_scalar
 
 _RESET = f"({SHOWN}, info: mapping)"
 _STEP = f"({SHOWN}, reward: finite number, terminated: bool, truncated: bool, info: mapping)"
 _Value = TypeVar("_Value")
 _SEQUENCES = tuple, list
 _NUMBERS = int, float
-_PLAIN = frozenset({bool, int, float, type(None)})
-"""Types of most values, which need no further look."""
 
 
 class ResetAnswer(NamedTuple):
@@ -72,8 +71,8 @@ def checked_step(
     return StepAnswer(
         checked_step_observation(observation, call, _STEP, known),
         _reward(reward, call),
-        _typed(_plain(terminated), bool, "terminated", call, _STEP),
-        _typed(_plain(truncated), bool, "truncated", call, _STEP),
+        _typed(python_scalar(terminated), bool, "terminated", call, _STEP),
+        _typed(python_scalar(truncated), bool, "truncated", call, _STEP),
         _info(info, call, _STEP),
     )
 
@@ -94,7 +93,7 @@ def _typed(value: object, kind: type[_Value], field: str, call: str, expected: s
 
 
 def _reward(value: object, call: str) -> float:
-    number = _plain(value)
+    number = python_scalar(value)
     if isinstance(number, _NUMBERS) and type(number) is not bool and math.isfinite(number):
         return float(number)
     shown = f"the reward {number}" if isinstance(number, float) else f"{type_name(value)} as reward"
@@ -108,7 +107,7 @@ def _info(value: object, call: str, expected: str) -> Mapping[str, object]:
         )
     if "success" not in value:
         return value
-    success = _plain(value["success"])
+    success = python_scalar(value["success"])
     if success is None or isinstance(success, bool):
         return {**value, "success": success}
     if isinstance(success, int | float) and math.isfinite(success):
@@ -116,11 +115,3 @@ def _info(value: object, call: str, expected: str) -> Mapping[str, object]:
     raise EnvironmentFailedError(
         f"{call} returned {type_name(success)} as info['success']; it must be a bool"
     )
-
-
-def _plain(value: object) -> object:
-    """Return the Python value of a NumPy scalar, and any other value unchanged."""
-    if type(value) in _PLAIN:
-        return value
-    item = getattr(value, "item", None)
-    return item() if callable(item) and getattr(value, "shape", None) == () else value

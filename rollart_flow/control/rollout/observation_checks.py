@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollart_flow.errors import EnvironmentFailedError
-from rollart_flow.text import one_line, storable
+from rollart_flow.text import one_line, storable, storable_values
 from rollart_flow.types import Image, Message, Observation, Tool
 from rollart_flow.types.branching import (
     Branching,
@@ -105,7 +105,7 @@ def _tool(tool: Tool, call: str) -> Tool:
     try:
         if not isinstance(schema, Mapping):
             raise TypeError(f"it is {type_name(schema)}")
-        parameters = _storable(schema)
+        parameters = storable_values(schema)
         json.dumps(parameters, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         said = one_line(
@@ -134,22 +134,13 @@ def _message(value: object, call: str, known: Mapping[str, Image]) -> Message:
             known = {image.image_id: image.checked() for image in value.images}
         if not isinstance(form, Mapping):
             raise EnvironmentFailedError(f"{call} returned {type_name(value)} as a message")
-        message = message_from_json(_storable(form), known)
+        message = message_from_json(storable_values(form), known)
     except (KeyError, TypeError, ValueError) as error:
         said = one_line(f"{type(error).__name__}: {error}")
         raise EnvironmentFailedError(f"{call} returned no message: {said}") from error
     if any(image.png is None for image in message.images):
         raise EnvironmentFailedError(f"{call} returned an image that was never shown with its file")
     return message
-
-
-def _storable(value: Any) -> Any:
-    """Return JSON values with texts that can be stored."""
-    if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, Mapping):
-        return {storable(str(key)): _storable(inner) for key, inner in value.items()}
-    return [*map(_storable, value)] if isinstance(value, tuple | list) else value
 
 
 def type_name(value: object) -> str:
