@@ -27,18 +27,20 @@ class Wait:
 
 
 class _Waits:
-    """Open waits of one loop, and the time at which a wait last ended."""
+    """Open waits of one loop.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.time = loop.time
+    The registry holds it strongly, so that a loop that it referred to would never be freed.
+    """
+
+    __slots__ = ("on_progress", "open")
+
+    def __init__(self) -> None:
         self.open: dict[_Waiting, float] = {}
-        self.progressed_at = loop.time()
         self.on_progress: Callable[[], None] | None = None
+        """Called when a wait ends; a watchdog's, until it is closed."""
 
 
 _REGISTRY: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waits] = WeakKeyDictionary()
-
-
 _last: tuple[Callable[[], asyncio.AbstractEventLoop | None], _Waits] | None = None
 """The loop that was last asked for, by a weak reference, with its waits: most processes have one
 loop, and a look into the registry takes as long as all else of a wait."""
@@ -50,22 +52,24 @@ def _waits(loop: asyncio.AbstractEventLoop) -> _Waits:
         return last[1]
     waits = _REGISTRY.get(loop)
     if waits is None:
-        waits = _REGISTRY[loop] = _Waits(loop)
+        waits = _REGISTRY[loop] = _Waits()
     _last = ref(loop), waits
     return waits
 
 
 class _Waiting:
-    """Context manager of one wait."""
+    """Context manager of one wait, which begins where it is made."""
 
-    __slots__ = ("_waits", "name")
+    __slots__ = ("_since_s", "_waits", "name")
 
     def __init__(self, name: str) -> None:
+        loop = asyncio.get_running_loop()
         self.name = name
-        self._waits = _waits(asyncio.get_running_loop())
+        self._waits = _waits(loop)
+        self._since_s = loop.time()
 
     def __enter__(self) -> None:
-        self._waits.open[self] = self._waits.time()
+        self._waits.open[self] = self._since_s
 
     def __exit__(
         self,
@@ -75,7 +79,6 @@ class _Waiting:
     ) -> None:
         waits = self._waits
         waits.open.pop(self, None)
-        waits.progressed_at = waits.time()
         if waits.on_progress is not None:
             waits.on_progress()
 
@@ -158,16 +161,18 @@ class Watchdog:
         self._loop = asyncio.get_running_loop()
         self._waits = _waits(self._loop)
         self._timer: asyncio.TimerHandle | None = None
+        self._progressed_at = 0.0
         self._waits.on_progress = self._arm
         self._arm()
 
     def _arm(self) -> None:
+        self._progressed_at = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(self._stall_s, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        idle_s = self._loop.time() - self._waits.progressed_at
+        idle_s = self._loop.time() - self._progressed_at
         if idle_s < self._stall_s:
             self._timer = self._loop.call_later(self._stall_s - idle_s, self._look)
         elif self._waits.open:

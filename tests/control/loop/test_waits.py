@@ -1,6 +1,8 @@
 """Every wait has a name, and a stall is reported with all of them."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -32,6 +34,22 @@ async def test_a_wait_that_raises_is_over() -> None:
         async with asyncio.timeout(1):
             await asyncio.Event().wait()
     assert listing() == ()
+
+
+def test_a_closed_loop_is_freed() -> None:
+    async def wait() -> None:
+        watchdog = Watchdog(EventLog(), stall_s=30)
+        with waiting("a turn"):
+            await asyncio.sleep(0)
+        watchdog.close()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(wait())
+    loop.close()
+    alive = weakref.ref(loop)
+    del loop
+    gc.collect()
+    assert alive() is None
 
 
 async def test_a_signal_wakes_those_who_wait_and_remembers_nothing() -> None:
