@@ -16,7 +16,8 @@ def read_shown(run: "Run", beginning: str) -> dict[str, Any]:
     """Return a trajectory of a run as `read_trajectory` does, or one that was drawn by the run.
 
     A drawn trajectory is that of its own run, with `source`: the run, seq and table version that it
-    was drawn from; `steps` are those that drew it.
+    was drawn from; `steps` are those that drew it, each with the rescoring (`rescored`) whose
+    rewards it trained with, or null.
 
     Args:
         run: the run.
@@ -42,6 +43,8 @@ def read_shown(run: "Run", beginning: str) -> dict[str, Any]:
 
 def _read(run: "Run", drawn: "pl.DataFrame") -> dict[str, Any]:
     """Read a trajectory from the run that it was drawn from, by its rows of `batches`."""
+    import polars as pl
+
     from rollart_flow.store import Run as StoredRun
     from rollart_flow.store.pins import PinnedRun, PinnedTables, another
 
@@ -54,5 +57,6 @@ def _read(run: "Run", drawn: "pl.DataFrame") -> dict[str, Any]:
             f"{first['trajectory_id']}; another run has taken its place"
         )
     found = read_trajectory(StoredRun(source.run), row["trajectory_id"].item())
-    steps = drawn.select("step", "staleness", "lag").to_dicts()
+    columns = "step", "staleness", "lag", pl.col("source_rescored").alias("rescored")
+    steps = drawn.select(*columns).to_dicts()
     return {**found, "steps": steps, "source": asdict(source)}

@@ -224,6 +224,8 @@ def _head(row: Mapping[str, Any]) -> Text:
         ages = f"staleness {trained['staleness']}, lag {trained['lag']}"
         ages = "exempt from the bound" if trained["lag"] is None else ages
         text.append(f"\ntrained on in step {trained['step']}, {ages}")
+        if rescored := trained.get("rescored"):
+            text.append(f", with the reward of the rescoring {rescored}")
     return text
 
 

@@ -28,7 +28,9 @@ _COLUMNS: tuple[str, ...] = (
     "trained_version",
 )  # fmt: skip
 
-SOURCE_COLUMNS = ("source_run", "source_seq", "source_version", "preferred", "pair")
+SOURCE_COLUMNS = (
+    "source_run", "source_seq", "source_version", "source_rescored", "preferred", "pair",
+)  # fmt: skip
 """Columns of `batches` of rows that are drawn from what is stored."""
 EXEMPT = "exempt"
 """Column of drawn rows, which is not stored: whether the bound does not count the row."""

@@ -245,6 +245,7 @@ class StoredRows:
             pl.lit(number, pl.Int32).alias("run"),
             pl.lit(pinned.run if source.runs else None, pl.String).alias("source_run"),
             pl.lit(pinned.version, pl.Int64).alias("source_version"),
+            pl.lit(source.rescored, pl.String).alias("source_rescored"),
         )
 
     @cached_property

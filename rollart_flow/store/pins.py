@@ -7,7 +7,7 @@ committed once and keeps its seq, however the files of its table are merged.
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import polars as pl
@@ -67,6 +67,26 @@ def recorded_pins(now: Snapshot) -> dict[str, tuple[PinnedRun, ...]]:
     details = begun.head(1).collect()["detail"].to_list()
     found = json.loads(details[0]).get(STORED, {}) if details else {}
     return {node: tuple(PinnedRun(**each) for each in of) for node, of in found.items()}
+
+
+def recorded_pin(now: Snapshot, drawn: PinnedRun) -> PinnedRun:
+    """Return a run as it was pinned, up to the last row that could be drawn.
+
+    Args:
+        now: tables of the run that learns.
+        drawn: the other run up to a row that was drawn from it.
+
+    Raises:
+        StoreError: no event tells that the run was pinned.
+    """
+    pins = [each for of in recorded_pins(now).values() for each in of]
+    fitting = [each.seq for each in pins if (each.run, each.version) == (drawn.run, drawn.version)]
+    if not fitting or max(fitting) < drawn.seq:
+        raise StoreError(
+            f"no event of this run says up to where it drew from the run at {drawn.run}; its table "
+            "events is damaged"
+        )
+    return replace(drawn, seq=max(fitting))
 
 
 class PinnedTables:

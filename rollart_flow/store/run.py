@@ -18,7 +18,8 @@ from rollart_flow.store.damage import again_if_merged
 from rollart_flow.store.images import read_image
 from rollart_flow.store.info import RunInfo, RunStatus, check_whole, read_info
 from rollart_flow.store.layout import resolve
-from rollart_flow.store.pins import PinnedRun, PinnedTables, another
+from rollart_flow.store.pins import PinnedRun, PinnedTables, another, recorded_pin
+from rollart_flow.store.rescored import with_rescored
 from rollart_flow.store.snapshot import Snapshot, Tables, Watch
 from rollart_flow.store.sql import run_sql
 from rollart_flow.types import Image
@@ -97,7 +98,8 @@ class Run(Tables):
             Rows of `trajectories` with the additional columns of `batches` (step, position,
             advantage, weight, staleness, lag, policy_version, trained_version), in the declared
             types.
-            `pl.from_arrow` converts the result to a DataFrame without copying.
+            `pl.from_arrow` converts the result to a DataFrame without copying. Rows that were drawn
+            with the rewards of a rescoring (`source_rescored`) have these.
 
         Raises:
             StoreError: the step has no batch, or a trajectory of the batch is not stored, be it in
@@ -111,7 +113,8 @@ class Run(Tables):
         if manifest.is_empty():
             raise StoreError(f"no batch of step {step} in the run at {self.uri}")
         drawn = manifest.filter(pl.col("source_seq").is_not_null())
-        rows = pl.concat([self._own_rows(snapshot, manifest), *map(self._drawn_rows, _runs(drawn))])
+        theirs = [self._drawn_rows(snapshot, rows) for rows in _sources(drawn)]
+        rows = pl.concat([self._own_rows(snapshot, manifest), *theirs])
         own = [name for name in manifest.columns if name not in rows.columns]
         joined = manifest.select("trajectory_id", *own).join(
             rows, on="trajectory_id", how="left", maintain_order="left"
@@ -146,16 +149,20 @@ class Run(Tables):
             .unique("trajectory_id", keep="first")
         )
 
-    def _drawn_rows(self, drawn: pl.DataFrame) -> pl.DataFrame:
+    def _drawn_rows(self, snapshot: Snapshot, drawn: pl.DataFrame) -> pl.DataFrame:
         """Read the rows of a batch that were drawn from one run, with the ids of the batch.
 
         Raises:
             StoreError: the other run is gone, or is not the one that was read.
         """
         first = drawn.row(0, named=True)
-        source = first["source_run"] or self.uri
+        source, rescored = first["source_run"] or self.uri, first["source_rescored"]
         seqs = drawn["source_seq"].to_list()
-        rows = PinnedTables(PinnedRun(source, first["source_version"], max(seqs))).rows(seqs)
+        pinned = PinnedRun(source, first["source_version"], max(seqs))
+        if rescored is not None:  # its verdicts came later than the rows that they judge
+            pinned = recorded_pin(snapshot, pinned)
+        tables = PinnedTables(pinned)
+        rows = tables.rows(seqs)
         ids = ("trajectory_id", "group_id", "episode_id")
         renamed = drawn.select("source_seq", *ids)
         if (wrong := another(rows, renamed)) is not None:
@@ -163,6 +170,8 @@ class Run(Tables):
                 f"row {wrong} of the run at {source} is not the one that "
                 f"step {first['step']} was trained on; another run has taken its place"
             )
+        if rescored is not None:
+            rows = tables.read(lambda now: with_rescored(now, rows.lazy(), rescored).collect())
         found = rows.drop(ids).join(renamed, left_on="seq", right_on="source_seq")
         return found.select(rows.columns)
 
@@ -194,9 +203,9 @@ class Run(Tables):
         return run_sql(query, frames)
 
 
-def _runs(drawn: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield the rows of `batches` that were drawn from each run."""
-    yield from drawn.partition_by("source_run", maintain_order=True)
+def _sources(drawn: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of `batches` that were drawn from each run, with the same rewards."""
+    yield from drawn.partition_by("source_run", "source_rescored", maintain_order=True)
 
 
 def open_run(run: str | os.PathLike[str], *, store: str | os.PathLike[str] | None = None) -> Run:

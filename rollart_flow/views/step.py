@@ -72,8 +72,8 @@ DRAWN = View(
     "step.drawn",
     "Rows that were drawn from stored runs",
     "select position, trajectory_id, group_id, array_mean(advantage) as advantage, weight, "
-    "preferred, pair, implicit_reward, staleness, lag, source_run, source_seq, source_version "
-    "from batches where step = :step and source_seq is not null",
+    "preferred, pair, implicit_reward, staleness, lag, source_run, source_seq, source_version, "
+    "source_rescored from batches where step = :step and source_seq is not null",
     parameters=_STEP,
     order="position",
 )

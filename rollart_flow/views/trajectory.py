@@ -42,7 +42,7 @@ DRAWN = View(
     "trajectory.drawn",
     "Steps that drew it from a stored run",
     "select step, position, array_mean(advantage) as advantage, weight, staleness, lag, "
-    "source_run, source_seq, source_version from batches "
+    "source_run, source_seq, source_version, source_rescored from batches "
     "where trajectory_id = :trajectory and source_seq is not null",
     parameters=_ID,
     order="step",

@@ -13,7 +13,7 @@ def test_a_drawn_trajectory_is_shown_like_one_of_its_own_run(tmp_path: Path) -> 
     theirs = json.loads(rollart("show", other.uri, "--trajectory", "g-01", "--json").out)
     drawn = json.loads(rollart("show", learner.uri, "--trajectory", "other/g", "--json").out)
     source = {"run": other.uri, "seq": 2, "version": 1}
-    steps = [{"step": 1, "staleness": 0, "lag": None}]
+    steps = [{"step": 1, "staleness": 0, "lag": None, "rescored": None}]
     assert drawn == {**theirs, "steps": steps, "source": source}
     said = rollart("show", learner.uri, "--trajectory", "other/g-01").out
     shown = f"drawn from {other.uri}, seq 2 of its table at version 1"

@@ -22,6 +22,7 @@ from tests.store.power import watched_disk
 ROOT = Path(__file__).parents[2]
 NEW_TABLES = {7: ("sandboxes", "verdicts", "admissions"), 8: ("exchanges",)}
 """Tables that came with a version."""
+OF_12 = {"batches": ["source_rescored"]}
 OF_11 = {"steps": ["train_cpu_s"]}
 OF_10 = {
     "batches": [
@@ -50,7 +51,7 @@ OF_2 = {
 """Columns that came with a version."""
 _NEW = (
     (2, OF_2), (3, OF_3), (4, OF_4), (5, OF_5), (6, OF_6), (7, OF_7), (9, OF_9), (10, OF_10),
-    (11, OF_11),
+    (11, OF_11), (12, OF_12),
 )  # fmt: skip
 ADDED = {
     version: {

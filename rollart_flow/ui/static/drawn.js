@@ -26,6 +26,7 @@ export function drawn(page, view, name, columns) {
       lag: { format: (value) => (value === null ? "exempt" : number(value)) },
       source_run: { label: "drawn from", format: (value, row) => link(to(row), value === null ? "this run" : sources[value] ?? value) },
       source_seq: { label: "its seq" }, source_version: { label: "version of its table" },
+      source_rescored: { label: "rewards of the rescoring" },
       ...columns,
     },
   });
