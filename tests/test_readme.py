@@ -8,8 +8,8 @@ from tests.docs.pages import ROOT, blocks
 README = (ROOT / "README.md").read_text()
 
 
-def test_it_is_at_most_170_lines() -> None:
-    assert len(README.splitlines()) <= 170
+def test_it_is_at_most_150_lines() -> None:
+    assert len(README.splitlines()) <= 150
 
 
 def test_its_pipeline_is_the_demos_in_about_20_lines() -> None:
