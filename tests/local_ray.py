@@ -96,10 +96,20 @@ def ray_nodes(*nodes: dict[str, Any]) -> Iterator[RayCluster]:
 def _wait_until_released() -> None:
     """Return once Ray counts as free what the tests before have released; it tells nobody."""
     end = time.monotonic() + _RELEASED_S
-    total = ray.cluster_resources()
-    while any(ray.available_resources().get(name, 0) < total.get(name, 0) for name in _RESERVED):
-        assert time.monotonic() < end, "a test has left something reserved"
+    while reserved := _reserved():
+        assert time.monotonic() < end, f"a test has left reserved for {_RELEASED_S:g} s: {reserved}"
         time.sleep(0.02)
+
+
+def _reserved() -> str:
+    """Return what is reserved of the running Ray, with its actors; empty if nothing is."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    taken = {name: total.get(name, 0) - free.get(name, 0) for name in _RESERVED}
+    taken = {name: count for name, count in taken.items() if count > 0}
+    if not taken:
+        return ""
+    said = ", ".join(f"{count:g} of {total[name]:g} {name}" for name, count in taken.items())
+    return f"{said}; named actors: {ray.util.list_named_actors(all_namespaces=True)}"
 
 
 def _tried(start: Callable[[], None], end: Callable[[], None]) -> None:
