@@ -14,9 +14,10 @@ from rollart_flow.control.schedule.schedules import hybrid
 from rollart_flow.envs import Arithmetic, FrozenLake
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.resources import ResourceManager
+from rollart_flow.runner.device_turns import check_turns
 from rollart_flow.runner.executors import executor_for
 from rollart_flow.runner.executors.inline import MachineResources
-from rollart_flow.runner.placement import check_turns, place_workers, preview
+from rollart_flow.runner.placement import place_workers, preview
 from rollart_flow.types import EventKind
 from tests.local_ray import own_ray
 from tests.runner.local import events, run_with

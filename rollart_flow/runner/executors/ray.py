@@ -25,12 +25,12 @@ from rollart_flow.resources import (
 from rollart_flow.resources.handles import WorkerHandle
 from rollart_flow.resources.local import has_async_methods
 from rollart_flow.resources.nodes import beside_driver
+from rollart_flow.runner.device_turns import check_one_class
 from rollart_flow.runner.executors.base import Executor, OperatorStage, StreamSource
 from rollart_flow.runner.executors.gcs_watch import GcsWatch
 from rollart_flow.runner.executors.liveness import gone
 from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from rollart_flow.runner.executors.rolling_producer import RollingProducer
-from rollart_flow.runner.placement import check_one_class
 from rollart_flow.runner.settings import CONCURRENT_CALLS
 
 if TYPE_CHECKING:
