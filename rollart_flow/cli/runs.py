@@ -13,6 +13,7 @@ from rollart_flow.text import counted
 
 if TYPE_CHECKING:
     from rollart_flow.analysis.redteam import RedTeamReport, Suspect
+    from rollart_flow.store import Run
 
 _DAMAGED = "damaged"
 """Status of a run that cannot be read."""
@@ -87,7 +88,6 @@ def show(
 ) -> None:
     """Show the figures of a run, or one of its trajectories as a transcript."""
     from rollart_flow.store import open_run, resolve
-    from rollart_flow.store.damage import reading
 
     if waits:
         from rollart_flow.cli.waits import show_waits
@@ -101,26 +101,37 @@ def show(
         show_accounting(opened, price or [], as_json)
         return
     if trajectory is None:
-        from rollart_flow.cli.summary import summarize
-        from rollart_flow.cli.summary_view import show_summary
+        _show_summary(opened, as_json)
+    else:
+        _show_trajectory(opened, trajectory, as_json)
 
-        with reading(opened.uri):
-            summary = summarize(opened)
-        if as_json:
-            print_json(summary.as_json())
-        else:
-            show_summary(console(), summary)
-        return
+
+def _show_summary(run: "Run", as_json: bool) -> None:
+    from rollart_flow.cli.summary import summarize
+    from rollart_flow.cli.summary_view import show_summary
+    from rollart_flow.store.damage import reading
+
+    with reading(run.uri):
+        summary = summarize(run)
+    if as_json:
+        print_json(summary.as_json())
+    else:
+        show_summary(console(), summary)
+
+
+def _show_trajectory(run: "Run", beginning: str, as_json: bool) -> None:
+    """Show the trajectory whose id begins so."""
     from rollart_flow.analysis.spelling import speller
     from rollart_flow.cli.drawn import read_shown
     from rollart_flow.cli.transcript import render_trajectory
+    from rollart_flow.store.damage import reading
 
-    with reading(opened.uri):
-        row = read_shown(opened, trajectory)
+    with reading(run.uri):
+        row = read_shown(run, beginning)
     if as_json:
         print_json(row)
     else:
-        console().print(render_trajectory(row, speller(opened.uri)))
+        console().print(render_trajectory(row, speller(run.uri)))
 
 
 def query(

@@ -97,11 +97,11 @@ def export_data(
     stored = run if isinstance(run, Run) else open_run(run, store=store)
     where = filter_of(filter) if isinstance(filter, str) else filter
     target = new_place(to, "path for the data set")
-    data = _DataSet(stored, target, format, what, filter, file_bytes)
+    request = _DataSetRequest(stored, target, format, what, filter, file_bytes)
     with reading(stored.uri):
         chosen = ChosenRows.of(stored.snapshot(), where)
     with files.converting(f"cannot write {target}"), _hidden(target) as folder:
-        return data.write(chosen, folder)
+        return request.write(chosen, folder)
 
 
 @contextmanager
@@ -117,8 +117,8 @@ def _hidden(target: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class _DataSet:
-    """What is asked for."""
+class _DataSetRequest:
+    """Request for a data set of a run: its place, its form, and the condition on rows."""
 
     run: Run
     target: Path
@@ -130,12 +130,12 @@ class _DataSet:
 
     @property
     def single(self) -> bool:
-        """Whether it is one file rather than a folder."""
+        """Whether the data set is one file rather than a folder."""
         return self.format != "hf" and self.target.suffix == f".{self.format}"
 
     @property
     def suffix(self) -> str:
-        """Format of its files."""
+        """Format of the files with rows."""
         return "jsonl" if self.format == "jsonl" else "parquet"
 
     def write(self, chosen: ChosenRows, folder: Path) -> ExportedData:

@@ -161,15 +161,9 @@ class TrainOperator:
         started = time.monotonic()
         published = self._publish(step, checkpoint=checkpoint)
         publish_s = time.monotonic() - started
-        events = []
         if checkpoint:
             context.trainers.call.finish_save()
-            events = [Event(EventKind.CHECKPOINT, str(step), policy_version=step, step=step)]
-        if (why := result.skipped) is not None:
-            events.append(Event(EventKind.SKIP, str(step), step=step, detail={"error": why}))
-        events += self._offload(step)
-        events += [retried.event("trainer", step) for retried in self._retried]
-        self._retried = []
+        events = self._events(result, checkpoint=checkpoint)
         ended, now = time.monotonic(), datetime.now(UTC)
         facts, step_s = self._facts(rows, result), ended - self._ended
         row = {
@@ -200,6 +194,18 @@ class TrainOperator:
                 "committed": [committed],
             }
         )
+
+    def _events(self, result: StepResult, *, checkpoint: bool) -> list[Event]:
+        """Return the events of a step, and free the memory of trainers that share their devices."""
+        step, events = result.step, []
+        if checkpoint:
+            events = [Event(EventKind.CHECKPOINT, str(step), policy_version=step, step=step)]
+        if (why := result.skipped) is not None:
+            events.append(Event(EventKind.SKIP, str(step), step=step, detail={"error": why}))
+        events += self._offload(step)
+        events += [retried.event("trainer", step) for retried in self._retried]
+        self._retried = []
+        return events
 
     def _facts(self, rows: pa.Table, result: StepResult) -> dict[str, Any]:
         """Return the columns of `steps` that the trainer, the coordinator and the batch give."""

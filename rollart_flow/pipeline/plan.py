@@ -113,17 +113,8 @@ def _words(node: Node) -> tuple[str, str, str, str]:
             mixed = ", ".join(node.domain_names)
             return PRODUCER, "Ray Data source", "1", f"groups of {node.group_size} from {mixed}"
         case Rollout():
-            workers, engines = node.workers, node.engine_workers
-            units = f" of {node.engine_units} units" if node.engine_units > 1 else ""
-            parallel = f"{_count(workers, 'worker')}, {_count(engines, 'engine')}{units}"
-            if node.prefill_workers:
-                parallel += f", {node.prefill_workers} for prefill"
-            if node.pooled(node.up.domains):
-                parallel += f", {node.sandbox_workers} for boxes"
-            surplus = f", {node.redundancy} redundant" if node.redundancy else ""
-            turn = f"temperature {node.temperature:g}, {_count(node.max_tokens, 'token')} a turn"
-            operator = "Ray Data actors + engines"
-            return PRODUCER, operator, parallel, turn + surplus + _agent_words(node)
+            parallel, settings = _rollout_words(node)
+            return PRODUCER, "Ray Data actors + engines", parallel, settings
         case Filter():
             where = "with the buffer" if node.scored else "with reward"
             whole = ", whole groups" if node.of_groups else ""
@@ -151,17 +142,33 @@ def _words(node: Node) -> tuple[str, str, str, str]:
             what += f", {node.up.batch_size} a batch" if node.buffer is None else ""
             return CONSUMER, "Ray Data actor + trainer", "1", what
         case Evaluate():
-            often = f"every {_count(node.every, 'version')}, "
-            tasks = "episode" if node.samples == 1 else "task"
-            often += f"{_count(node.episodes, tasks)} by domain"
-            often += "" if node.samples == 1 else f", {node.samples} samples of each"
-            often += f", {node.redundancy} redundant" if node.redundancy else ""
-            often += "" if node.lora is None else ", with a LoRA adapter"
-            often += "" if node.reward is None else f", scored by {name_of(node.reward)}"
-            often += _agent_words(node)
-            return EVALUATION, "Ray actor + engine", "1", often
+            return EVALUATION, "Ray actor + engine", "1", _evaluate_words(node)
         case _:
             raise TypeError(f"no plan for a node of kind {node.kind}")
+
+
+def _rollout_words(node: Rollout) -> tuple[str, str]:
+    """The processes of a rollout, and its settings."""
+    units = f" of {node.engine_units} units" if node.engine_units > 1 else ""
+    parallel = f"{_count(node.workers, 'worker')}, {_count(node.engine_workers, 'engine')}{units}"
+    if node.prefill_workers:
+        parallel += f", {node.prefill_workers} for prefill"
+    if node.pooled(node.up.domains):
+        parallel += f", {node.sandbox_workers} for boxes"
+    said = f"temperature {node.temperature:g}, {_count(node.max_tokens, 'token')} a turn"
+    said += f", {node.redundancy} redundant" if node.redundancy else ""
+    return parallel, said + _agent_words(node)
+
+
+def _evaluate_words(node: Evaluate) -> str:
+    """How often an evaluation runs, and its settings."""
+    tasks = "episode" if node.samples == 1 else "task"
+    said = f"every {_count(node.every, 'version')}, {_count(node.episodes, tasks)} by domain"
+    said += "" if node.samples == 1 else f", {node.samples} samples of each"
+    said += f", {node.redundancy} redundant" if node.redundancy else ""
+    said += "" if node.lora is None else ", with a LoRA adapter"
+    said += "" if node.reward is None else f", scored by {name_of(node.reward)}"
+    return said + _agent_words(node)
 
 
 def _stored_words(node: Stored) -> str:

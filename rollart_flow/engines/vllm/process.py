@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rollart_flow.engines.vllm.cpu_memory import (
     available_bytes,
@@ -21,6 +21,7 @@ from rollart_flow.errors import EngineError, SettingsError
 from rollart_flow.models.language_model import ModelShape
 
 if TYPE_CHECKING:
+    from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
 TRANSFER = "rollart"
@@ -70,9 +71,8 @@ def start(
         os.environ.setdefault(name, value)
     from vllm.platforms import current_platform
 
-    context, phase = settings.max_context or config.max_position_embeddings, settings.phase
-    on_cpu, cache = current_platform.is_cpu(), None
-    if on_cpu:
+    context, cache = settings.max_context or config.max_position_embeddings, None
+    if current_platform.is_cpu():
         # Compilation costs more than it saves on CPUs, and would happen at the first request.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
         _check_on_cpu(config, settings)
@@ -81,31 +81,14 @@ def start(
             available=available_bytes(), weights=weights_bytes(Path(folder)),
         )  # fmt: skip
         lora = {} if config.mixes else lora  # versions are merged
-    from vllm import AsyncEngineArgs
-    from vllm.config import WeightTransferConfig
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    arguments = AsyncEngineArgs(
-        model=str(folder),
-        dtype=settings.dtype,
+    arguments = _arguments(
+        folder,
+        settings,
         max_model_len=context,
-        max_num_seqs=settings.max_batch,
-        tensor_parallel_size=settings.tensor_parallel,
-        seed=settings.seed,
         skip_tokenizer_init=not sees,
-        generation_config="vllm",
-        logprobs_mode="processed_logprobs",
-        max_logprobs=-1,
-        enforce_eager=on_cpu,
-        # Memory from which other engines fetch must not move.
-        enable_sleep_mode=not on_cpu and phase is None,
         kv_cache_memory_bytes=cache,
-        disable_log_stats=True,
-        kv_transfer_config=None if phase is None else connector(phase, on_cpu=on_cpu),
-        weight_transfer_config=WeightTransferConfig(
-            backend=transfer_name(None if settings.sent is None else settings.sent.backend)
-        ),
-        worker_extension_cls="rollart_flow.engines.vllm.transfer.WorkerExtension",
         **lora,
     )
     try:
@@ -113,6 +96,35 @@ def start(
     except Exception as error:  # vLLM raises any exception of its processes
         line = " ".join(str(error).split()) or type(error).__name__
         raise EngineError(f"vLLM could not start: {line}") from error
+
+
+def _arguments(folder: str | Path, settings: VllmSettings, **more: Any) -> AsyncEngineArgs:
+    """Return the arguments of vLLM for a model in a folder, with further ones."""
+    from vllm import AsyncEngineArgs
+    from vllm.config import WeightTransferConfig
+    from vllm.platforms import current_platform
+
+    on_cpu, phase = current_platform.is_cpu(), settings.phase
+    return AsyncEngineArgs(
+        model=str(folder),
+        dtype=settings.dtype,
+        max_num_seqs=settings.max_batch,
+        tensor_parallel_size=settings.tensor_parallel,
+        seed=settings.seed,
+        generation_config="vllm",
+        logprobs_mode="processed_logprobs",
+        max_logprobs=-1,
+        enforce_eager=on_cpu,
+        # Memory from which other engines fetch must not move.
+        enable_sleep_mode=not on_cpu and phase is None,
+        disable_log_stats=True,
+        kv_transfer_config=None if phase is None else connector(phase, on_cpu=on_cpu),
+        weight_transfer_config=WeightTransferConfig(
+            backend=transfer_name(None if settings.sent is None else settings.sent.backend)
+        ),
+        worker_extension_cls="rollart_flow.engines.vllm.transfer.WorkerExtension",
+        **more,
+    )
 
 
 def _check_on_cpu(config: ModelShape, settings: VllmSettings) -> None:
