@@ -95,7 +95,7 @@ class _MisfitError(Exception):
         self.fault, self.value, self.path = fault, value, path
 
     def within(self, key: object) -> "_MisfitError":
-        """The same fault, seen from the value that holds the wrong one under a key."""
+        """Return the same fault, seen from the value that holds the wrong one under a key."""
         return _MisfitError(self.fault, self.value, str(key), *self.path)
 
     def of(self, setting: str) -> SettingsError:

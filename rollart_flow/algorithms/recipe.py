@@ -51,7 +51,7 @@ class WithoutTeacher(TypedDict, total=False):
 
 
 class Common(WithoutTeacher, total=False):
-    """The same, of every recipe that has no teacher of its own."""
+    """Settings that every recipe without a teacher of its own takes."""
 
     teacher: "str | os.PathLike[str] | Policy | None"
     """Folder of another policy that is the reference, in place of a version of the run."""

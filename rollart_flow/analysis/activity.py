@@ -51,7 +51,7 @@ class StageActivity:
     pending: int
     """Scored attempts in the buffer that no batch holds."""
     trainer: str
-    """What the trainer does, such as "training step 3" or "waiting for the batch of step 4"."""
+    """Activity of the trainer, such as "training step 3" or "waiting for the batch of step 4"."""
     trainer_s: float
     """Seconds since it began that."""
     committed: int

@@ -29,7 +29,7 @@ OnScored = Callable[[ScoredAgain], None]
 
 @dataclass(frozen=True, slots=True)
 class RescoreResult:
-    """What a call of `rescore` has scored."""
+    """Result of a call of `rescore`."""
 
     run: str
     """Name of the run."""

@@ -54,7 +54,7 @@ class ProgressView:
     """(clock [s], total trajectories) at the end of recent steps. The total counts committed
     trajectories, or trained ones if the messages lack the number of committed ones."""
     activity: "StageActivity | None" = None
-    """What the stages do now; None before the run has tables."""
+    """Activity of the stages; None before the run has tables."""
 
     def take(self, progress: Progress, now: float) -> None:
         self.total_steps = progress.total_steps or self.total_steps

@@ -44,7 +44,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Preferences:
-    """How far the policy preferred what it was told to prefer, at the start of steps."""
+    """Margins and accuracies of the policy's preferences, at the start of steps."""
 
     margins: tuple[float, ...]
     """Mean implicit reward of the preferred less that of the rejected, by step."""

@@ -49,7 +49,7 @@ def own_ids(run: "Run", beginning: str) -> list[str]:
 
 
 def find_among(found: Sequence[str], beginning: str, run: "Run") -> str:
-    """Return the one of some ids that is meant.
+    """Return the id that a beginning names: itself, or the only one found.
 
     Raises:
         SettingsError: there is none, or several are.

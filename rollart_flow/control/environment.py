@@ -88,7 +88,7 @@ class Retold(NamedTuple):
     conversation: Conversation
     """Conversation of these messages."""
     tokens: TokenBuffer
-    """Its chain, which is the caller's to extend."""
+    """Chain of the conversation, which is the caller's to extend."""
     shared: int
     """Number of leading tokens that are those of the former chain."""
 

@@ -1,4 +1,4 @@
-"""The rows of a data set: which of a run they are, and their reading, some at a time."""
+"""Choice of the rows of a data set, and their reading, some at a time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ class LaunchSite:
     model: str
     """Name of the model, without a slash."""
     instruction: str
-    """What the agent is asked to do."""
+    """Task of the agent, in words."""
     workdir: str
     """Folder with the files of the task, in which the program starts."""
     home: str

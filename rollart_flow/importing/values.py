@@ -1,4 +1,4 @@
-"""Values of a record that say something of a conversation, checked."""
+"""Checked values of a record beside its conversation: ids, rewards and the outcome."""
 
 import math
 from collections.abc import Mapping

@@ -37,7 +37,7 @@ class Metric:
     """Unit of the value; empty for a plain number."""
     meaning: str
     label: str = ""
-    """What its values are divided by, such as "domain"; empty: there is one value."""
+    """Label that tells the values apart, such as "domain"; empty: there is one value."""
     beside: tuple[str, ...] = ()
     """Statistics beside the value: `SPREAD`, `INTERVAL` or none."""
 

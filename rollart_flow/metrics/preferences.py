@@ -1,4 +1,4 @@
-"""How far a policy prefers what it was told to prefer, from the rows of `batches`.
+"""Margins and accuracies of a policy's preferences, from the rows of `batches`.
 
 The implicit reward of a trajectory is beta log(pi_old / pi_ref), at the weights that a step starts
 from (2305.18290, section 4). Invariant: a figure that a step does not define is null.

@@ -38,7 +38,8 @@ _log = logging.getLogger(__name__)
 _REST = 0.5
 """Time to gather rows, as a multiple of the last commit's duration."""
 _BUSY_REST = 3.0
-"""The same for full commits of many bytes, from the end of the last commit on."""
+"""Time to gather rows before full commits of many bytes, from the end of the last commit on, as a
+multiple of its duration."""
 _PAUSE = 0.25
 """Time without new rows that ends a full commit's rest, as a multiple of the last commit's
 duration: all producers may be waiting for it."""

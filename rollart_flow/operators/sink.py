@@ -30,7 +30,7 @@ ROWS = 64
 WAIT_S = 0.01
 """Longest time that a trajectory waits for others while no micro-batch is under way [s]."""
 BUSY_WAIT_S = 0.03
-"""The same while one micro-batch is under way."""
+"""Longest time that a trajectory waits for others while one micro-batch is under way [s]."""
 
 
 class RowSender:

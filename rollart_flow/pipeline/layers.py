@@ -25,7 +25,7 @@ class SettingsLayer:
     """Settings of one origin, as text by key."""
 
     origin: str
-    """What errors name before the key, such as the path of a file; empty for `-s`."""
+    """Name of the origin in errors, such as the path of a file; empty for `-s`."""
     values: Mapping[str, str]
 
 

@@ -109,8 +109,8 @@ async def _cancel_all() -> None:
 
 
 def _abandon(loop: asyncio.AbstractEventLoop) -> None:
-    """Let go of the tasks of users' code that goes on although it was cancelled: it cannot be ended
-    within this process, and their loop shall not report that they are pending when it is gone."""
+    """Have the loop not report pending tasks when it is gone: they are users' code that goes on
+    although it was cancelled, and cannot be ended within this process."""
     loop.set_exception_handler(_report_unless_pending)
 
 

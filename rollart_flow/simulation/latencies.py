@@ -19,7 +19,7 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FixedLatency:
-    """The same value always."""
+    """A latency that always has the same value."""
 
     value: float
 

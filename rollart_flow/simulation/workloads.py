@@ -85,7 +85,7 @@ _SHARED = tuple(range(4_096))
 
 
 def shared(tokens: int) -> int:
-    """The same number, as a shared object if it is small: few numbers occur very often."""
+    """Return the same number, as a shared object if it is small: few numbers occur very often."""
     return _SHARED[tokens] if tokens < len(_SHARED) else tokens
 
 

@@ -38,8 +38,8 @@ class RunStatus(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     IMPORTING = "importing"
-    """Its rows are being imported, or the process that imported them was killed; nothing reads
-    such a run."""
+    """The run's rows are being imported, or the process that imported them was killed; nothing
+    reads such a run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class LogFiles:
     """The files of the log of one process, the oldest first."""
 
     process: str
-    """Its name in the run, such as "rollout"."""
+    """Name of the process in the run, such as "rollout"."""
     pid: int
     paths: tuple[Path, ...]
 

@@ -53,7 +53,7 @@ class ProcessWaits:
     """The last report of one process of a run."""
 
     process: str
-    """Its name in the run, such as "buffer"."""
+    """Name of the process in the run, such as "buffer"."""
     state: ProcessState
     host: str
     pid: int

@@ -50,7 +50,7 @@ class View:
     whole: bool = False
     """Whether long texts and lists are sent with the page, and not only when they are opened."""
     function: ViewFunction | None = None
-    """What SQL cannot express: its source is shown in place of SQL."""
+    """Function for rows that SQL cannot express; its source is shown in place of SQL."""
 
     def __post_init__(self) -> None:
         assert bool(self.sql) != bool(self.function), self.name

@@ -1,4 +1,4 @@
-"""What a run spent, on what, and what came of it, computed from its tables alone.
+"""Expenses of a run and their results, computed from its tables alone.
 
 Each figure is a frame that a reader can go on with in polars: what became of attempts
 (`fates`), which resources worked (`use`), what separate places cost (`transfers`), and what all of

@@ -1,4 +1,4 @@
-"""What became of the attempts of a run, with their tokens and seconds.
+"""Fates of the attempts of a run, with their tokens and seconds.
 
 Every row of `trajectories` has one fate; the tokens of all fates add up to those that were sampled.
 """

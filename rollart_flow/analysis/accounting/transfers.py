@@ -1,4 +1,4 @@
-"""What it costs a run that its stages are in separate places: the disaggregation tax.
+"""Costs of stages in separate places: the disaggregation tax of a run.
 
 The three paths are those of ROLLART section 7.5: weights from the trainer to the engines, turns
 between environments and engines, and trajectories to the reward.

@@ -59,7 +59,7 @@ class Purchase:
 
     @property
     def cents(self) -> int:
-        """Its price [cents]."""
+        """Price of the product with these options [cents]."""
         return self.product.price(self.options)
 
 

@@ -30,7 +30,7 @@ _FETCH_S, _BUILD_S = 600.0, 300.0
 _WHEELS, _OUT = "/tmp/rollart-wheels", "/tmp/rollart-built"
 _MOST_BYTES = 64 << 20
 _OLD_BACKEND = {"requires": ["setuptools"], "build-backend": "setuptools.build_meta"}
-"""What a package has that says nothing (PEP 517)."""
+"""Build system of a package that names none (PEP 517)."""
 _BUILD = """
 import glob, importlib, os, sys, zipfile
 wheels, out, backend, *places = sys.argv[1:]

@@ -60,7 +60,7 @@ class TaskFiles:
     start: FileTree
     """Files that the agent begins with, and that diffs are made against."""
     complete: FileTree
-    """The same with the verifier's tests."""
+    """Files that the agent begins with, and the verifier's tests."""
 
 
 class SweTaskStore:

@@ -72,7 +72,7 @@ class ModelAnswer:
     answer_id: str
     """Id that the gateway minted, unique among its sessions; letters and digits."""
     action: Action
-    """What the policy said, with the ids of calls as the client gets them."""
+    """Action of the policy, with the ids of calls as the client gets them."""
     end: AnswerEnd
     prompt_tokens: int
     """Tokens of the prompt, those that were known before included."""

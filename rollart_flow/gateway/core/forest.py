@@ -47,7 +47,7 @@ class CapturedBranch(Branch):
         super().__init__(conversation, Transcript(tools), recorder, parent=parent)
         self.tools = tools
         self.sent: list[SentTurn] = []
-        """What the engine got and returned for each turn."""
+        """Request and tokens of the engine for each turn."""
         self.turns: list[CapturedTurn] = []
         """The answers that were sampled here."""
         self.busy = False
@@ -57,7 +57,7 @@ class CapturedBranch(Branch):
         self.stale = False
         """Whether the conversation has messages that the chain has not."""
         self.poisoned: str | None = None
-        """What is wrong with the tokens, as one line; None if nothing is."""
+        """Fault of the tokens, as one line; None if they have none."""
 
     def answered(
         self, exchange: Exchange, chain: ChainTurn, action: Action, call_ids: Mapping[str, str]
@@ -99,7 +99,7 @@ class CapturedTurn:
     depth: int
     """Number of turns of the branch up to this one."""
     action: Action
-    """What the client got."""
+    """Action that the client got."""
     call_ids: Mapping[str, str]
     """Ids of the calls in the chain, by those that the client got, in their order."""
     said: Said

@@ -22,8 +22,8 @@ _CODE_END = "</code>"
 _CODE_AGAIN = re.compile(
     r"(?:\s*</code>)?(?:\s*Calling tools:\s*\[\{'id': 'call_\d+', .*\}\])?\Z", re.DOTALL
 )
-"""What smolagents adds to an answer that it had stop at the end of its code: the mark of the end,
-and the code once more as a call."""
+"""Text that smolagents adds to an answer that it had stop at the end of its code: the mark of the
+end, and the code once more as a call."""
 
 Said: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 """Shape of an answer: its text, and the name and arguments of each call."""

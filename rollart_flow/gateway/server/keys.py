@@ -50,7 +50,7 @@ class KeyedSession:
     session: Answering
     budget: BodyBudget
     known: KnownBodies
-    """What was read of the session's bodies; gone when the key is closed."""
+    """Known parts of the session's bodies; gone when the key is closed."""
 
 
 class KeyRing:

@@ -32,7 +32,7 @@ class HistoryMark:
     count: int
     """Number of elements up to here."""
     place: HistoryPlace
-    """What the wire had read up to here."""
+    """State of the wire's reading up to here."""
     digest: "_Hash"
     """State of the digest of the body up to here."""
 

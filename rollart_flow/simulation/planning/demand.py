@@ -1,4 +1,4 @@
-"""What a pipeline asks of hardware: its model, its attempts and their limits.
+"""Demand of a pipeline on hardware: its model, its attempts and their limits.
 
 The invariant: whatever is neither in the pipeline nor in a stored run is listed in `assumptions`.
 """

@@ -38,7 +38,8 @@ class StepTimeBound:
     push_s: float
     """Transfer of weights between training and rollout, once per step."""
     cycle_s: float
-    """Trainings, transfers and longest attempts that follow one another: see `paths.path_s`."""
+    """Mean time of a step whose trainings, transfers and longest attempts follow one another, or 0
+    where nothing computes it (`paths.path_s`)."""
     serial: bool
     """Whether training and rollout wait for each other."""
 

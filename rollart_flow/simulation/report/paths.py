@@ -62,7 +62,7 @@ def path_s(
 
 
 def _undominated(states: list[_State], needed: int) -> list[_State]:
-    """States of which no other is as early in all that later steps depend on."""
+    """Return the states that no other one precedes in every time on which later steps depend."""
     kept: list[_State] = []
     for ended, swaps in sorted(states):
         if not any(_as_early(other[-needed:], swaps[-needed:]) for _, other in kept):

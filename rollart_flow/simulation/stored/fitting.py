@@ -107,7 +107,7 @@ _LEAST_S = 1e-6
 """Lower limit of times that are divisors."""
 _FAILED = (Outcome.FAILED, Outcome.TIMED_OUT)
 _LEAST_SHARED = 0.1
-"""Mean share of training's time from which on its waits tell of the others."""
+"""Least mean share of training's time that others worked, for its waits to measure them."""
 _UNDISTURBED = 0.05
 """Quantile of latencies that stands for a trajectory that waited for no other."""
 
@@ -163,7 +163,7 @@ def _waiting(tables: RunTables, steps: tuple[Step, ...], shared: Floats) -> floa
 def _stretched_by(
     stretch: float | None, columns: Floats, times: Floats, shared: Floats
 ) -> tuple[Floats, float]:
-    """Return what `stretched` does, with a stretch that is known if it is not None."""
+    """Return costs and their stretch as `stretched` does; a stretch that is not None is given."""
     if stretch is None:
         return stretched(columns, times, shared)
     return nonnegative(columns * (1 + stretch * shared)[:, None], times), stretch

@@ -134,7 +134,7 @@ def _read_teacher(folder: str, vocabulary: int) -> tuple[ModelShape, Weights]:
 
 
 def teacher_weights(folder: str) -> dict[str, torch.Tensor]:
-    """Return the weights of a teacher as the reference policy, see `load_teacher`."""
+    """Return the weights of a teacher as the reference policy, in float32."""
     return _in_float32(load_teacher(folder)[1])
 
 

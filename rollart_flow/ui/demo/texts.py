@@ -17,7 +17,7 @@ LONG_LINE = "wide " * 4_000
 """A line of 20,000 characters."""
 
 LAKE = ("SFFF\nFHFH\nFFFH\nHFFG", "-SFF\nFHFH\nFFFH\nHFFG", "--SF\nFHFH\nFFFH\nHFFG")
-"""What the lake shows: S is the place of the walker, H a hole, G the goal."""
+"""Observations of the lake: S is the place of the walker, H a hole, G the goal."""
 
 BUG = (
     "tests/test_parse.py::test_empty fails: parse('') raises IndexError. Make it return []. "
