@@ -9,7 +9,7 @@
                    │  │     EngineGroup        │                    │ put       │ batches
                    └──┼──────────┼─────────────┘               reward          ▼
              attempts │          │ suspend, update, resume          ▲       train
-        cancellations ▼          ▼                                  │           │
+               orders ▼          ▼                                  │           │
       RolloutPlane ─► LLMProxy ─► inference workers ◄── weights ────┼───────────┘
         EnvManager ─► environment ──────────────────── trajectories ┘
 
@@ -174,6 +174,7 @@ class ControlPlane:
             settings.schedule.bound,
             self._emit,
             admission=settings.schedule.admission,
+            ahead=settings.rollout.most_ahead if settings.schedule.resets_ahead else 0,
             version=self.engines.version,
             incarnation=state.incarnation,
         )
@@ -292,7 +293,7 @@ class RolloutPlane:
         return await (manager.run() if self._worker is None else self._worker.run(manager))
 
     async def close(self) -> None:
-        """Stop to listen for cancellations, and wait for pending aborts of requests."""
+        """Stop to listen for orders, and wait for pending aborts of requests."""
         if self._worker is not None:
             await self._worker.close()
         await self.proxy.close()

@@ -145,8 +145,28 @@ class Cancellation:
     reason: Reason
 
 
+@dataclass(frozen=True, slots=True)
+class ResetOnly:
+    """Permission for an attempt whose group is not admitted yet: it may reset its environment, and
+    generates its first token after a `Clearance`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clearance:
+    """Message that an attempt which was reset ahead may generate, since its group is admitted."""
+
+    trajectory_id: str
+
+
+Order = Cancellation | Clearance
+"""Message of the scheduler to an attempt that runs."""
+Permission = Cancellation | ResetOnly | None
+"""Answer to an attempt that is about to start: None if it may; otherwise the cancellation that it
+ends with, or the permission for its reset alone."""
+
+
 END = -1
-"""Cursor after which a rollout worker reads no more cancellations, since the run ends."""
+"""Cursor after which a rollout worker reads no more orders, since the run ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,25 +205,22 @@ class Admission(Protocol):
     async def adopt(self, source: str, blocks: Sequence[Sequence[str]]) -> None:
         """Tell a restarted scheduler the ids of the attempts of all blocks of a source."""
 
-    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
+    async def permit(self, trajectory_id: str, worker: str) -> Permission:
         """Ask for permission just before reset, since the attempt may have waited in a queue.
 
         Args:
             trajectory_id: id of the attempt's trajectory.
-            worker: name of the rollout worker that runs the attempt and reads its cancellations.
-
-        Returns:
-            None if the attempt may start; otherwise the cancellation that it ends with.
+            worker: name of the rollout worker that runs the attempt and reads its orders.
         """
 
     def started(self, trajectory_id: str, version: int) -> Awaitable[None]:
         """Report that the first token was generated, under this policy version."""
 
-    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for cancellations for a rollout worker past the cursor.
+    async def orders(self, worker: str, after: int) -> tuple[int, tuple[Order, ...]]:
+        """Wait for orders to a rollout worker past the cursor.
 
         Returns:
-            (new cursor, cancellations). The cursor may be `END`.
+            (new cursor, orders). The cursor may be `END`.
 
         Raises:
             UnknownClientError: the scheduler does not know the rollout worker (any more); call
@@ -212,11 +229,12 @@ class Admission(Protocol):
 
     async def announce(
         self, worker: str, running: Sequence[RunningAttempt]
-    ) -> tuple[int, tuple[Cancellation, ...]]:
+    ) -> tuple[int, tuple[Order, ...]]:
         """Report all attempts that a rollout worker runs.
 
         Returns:
-            (cursor for `cancellations`, cancellations of the attempts that may not go on).
+            (cursor for `orders`, cancellations of the attempts that may not go on, and clearances
+            of those that may and have no token yet).
         """
 
 

@@ -1,6 +1,6 @@
 """Recovery of the state of the scheduler and the buffer from the tables of a run.
 
-The functions are pure. The invariant: a group is continued if it was admitted and neither trained
+The functions are pure. The invariant: a group is continued if it was opened and neither trained
 on, nor evicted, nor abandoned; a committed trajectory counts once and is never attempted again.
 """
 
@@ -51,7 +51,8 @@ class _Ledger:
         trained: Mapping[str, str],
         closed: Mapping[str, Reason],
     ) -> None:
-        self.admitted: dict[str, Task] = {}
+        self.opened: dict[str, Task] = {}
+        self.admitted: set[str] = set()
         self.left: dict[str, Reason | None] = {}
         self.trained = trained
         self.closed = {**closed, **dict.fromkeys(trained.values(), Reason.GROUP_COMPLETE)}
@@ -62,8 +63,10 @@ class _Ledger:
             self._note(event)
 
     def _note(self, event: Event) -> None:
-        if event.kind is EventKind.ADMIT:
-            self.admitted[event.subject] = _task(event)
+        if event.kind in (EventKind.ADMIT, EventKind.PREPARE):
+            self.opened[event.subject] = _task(event)
+            if event.kind is EventKind.ADMIT:
+                self.admitted.add(event.subject)
         elif event.kind is EventKind.ABANDON:
             self.closed.setdefault(event.subject, Reason.GROUP_EVICTED)
         elif event.kind in (EventKind.DROP, EventKind.EVICT):
@@ -73,7 +76,7 @@ class _Ledger:
 
     def in_order(self) -> list[str]:
         """Return all recorded groups in the order of admission."""
-        return sorted({*self.admitted, *self.samples}, key=group_cursor)
+        return sorted({*self.opened, *self.samples}, key=group_cursor)
 
     def pending(self, sample: Sample) -> bool:
         """Whether the buffer holds a trajectory or has yet to report its removal."""
@@ -84,7 +87,8 @@ class _Ledger:
         """Return the record of a group that is continued."""
         samples = tuple(self.samples[group_id])
         dropped = frozenset(s.trajectory_id for s in samples if s.trajectory_id in self.left)
-        return GroupRecord(group_id, self.admitted[group_id], samples, dropped)
+        admitted = group_id in self.admitted
+        return GroupRecord(group_id, self.opened[group_id], samples, dropped, admitted)
 
     def changes(self, group_id: str) -> Iterator[Change]:
         """Yield the changes that the buffer would have reported for a group."""
@@ -111,7 +115,7 @@ def recover(
     tables, and reads changes from that cursor; duplicate changes have no effect.
 
     The rows are those of all groups that have not left, of the newest trajectories, and the event
-    of the newest admission; further rows change no state that is continued.
+    of the newest group; further rows change no state that is continued.
 
     Args:
         events: rows of `events`, in the order of their commits.
@@ -125,7 +129,7 @@ def recover(
     over = ledger.closed
     return RecoveredControl(
         next_cursor=group_cursor(groups[-1]) + 1 if groups else 0,
-        groups=tuple(ledger.record(g) for g in groups if g in ledger.admitted and g not in over),
+        groups=tuple(ledger.record(g) for g in groups if g in ledger.opened and g not in over),
         pending=tuple(s for s in samples if ledger.pending(s)),
         known=tuple(s.trajectory_id for s in samples if not ledger.pending(s)),
         closed=ledger.closed,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rollart_flow.control.protocols import Cancellation, RunningAttempt
+from rollart_flow.control.protocols import Order, Permission, RunningAttempt
 from rollart_flow.resources import Remote
 from rollart_flow.types import Assignment
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rollart_flow.operators.coordinator import CoordinatorActor
 
 
-_Answer = asyncio.Future[Cancellation | None]
+_Answer = asyncio.Future[Permission]
 
 
 class AdmissionClient:
@@ -31,7 +31,7 @@ class AdmissionClient:
     async def admit(self, source: str, index: int, most: int = 1) -> tuple[Assignment, ...]:
         return await self._coordinator.call.admit.aio(source, index, most)
 
-    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
+    async def permit(self, trajectory_id: str, worker: str) -> Permission:
         self._send_soon()
         answer: _Answer = asyncio.get_running_loop().create_future()
         self._asked.setdefault(trajectory_id, []).append(answer)
@@ -42,12 +42,12 @@ class AdmissionClient:
         self._started.append((trajectory_id, version))
         return self._told
 
-    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        return await self._coordinator.call.cancellations.aio(worker, after)
+    async def orders(self, worker: str, after: int) -> tuple[int, tuple[Order, ...]]:
+        return await self._coordinator.call.orders.aio(worker, after)
 
     async def announce(
         self, worker: str, running: Sequence[RunningAttempt]
-    ) -> tuple[int, tuple[Cancellation, ...]]:
+    ) -> tuple[int, tuple[Order, ...]]:
         return await self._coordinator.call.announce.aio(worker, running)
 
     async def adopt(self, source: str, blocks: Sequence[Sequence[str]]) -> None:
@@ -69,9 +69,9 @@ class AdmissionClient:
             for answer in _waiting(asked.values()):
                 answer.set_exception(error)
             return
-        for waiters, cancellation in zip(asked.values(), answers, strict=True):
+        for waiters, permission in zip(asked.values(), answers, strict=True):
             for answer in _waiting([waiters]):
-                answer.set_result(cancellation)
+                answer.set_result(permission)
 
 
 def _waiting(waiters: Iterable[Sequence[_Answer]]) -> Iterator[_Answer]:

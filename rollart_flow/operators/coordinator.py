@@ -1,7 +1,7 @@
 """The coordinator: the ControlPlane of a run in one Ray actor, without token data.
 
 All parts of a run exchange small messages with it: the task source requests attempts, rollout
-workers request permission and cancellations, the batch source requests batches, the train operator
+workers request permission and orders, the batch source requests batches, the train operator
 reports steps, and the evaluation source asks which version is due.
 
 If its process dies, Ray starts another one and repeats the calls that were not answered. The new
@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from rollart_flow.control.plane import ControlPlane
-from rollart_flow.control.protocols import Cancellation, RunningAttempt
+from rollart_flow.control.protocols import Clearance, Order, Permission, RunningAttempt
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.engines.worker import EngineWorker
 from rollart_flow.operators.recovery import RecoveredRun
@@ -83,7 +83,7 @@ class CoordinatorActor(RunCoordinator):
     @register("rank_zero")
     async def permit(
         self, worker: str, asked: Sequence[str], started: Sequence[tuple[str, int]]
-    ) -> list[Cancellation | None]:
+    ) -> list[Permission]:
         """Exchange the messages that a rollout worker has gathered.
 
         Args:
@@ -92,7 +92,7 @@ class CoordinatorActor(RunCoordinator):
             started: attempts that have their first token, and the policy version of that token.
 
         Returns:
-            For each attempt of `asked`, None if it may start, or the cancellation that ends it.
+            The permission of each attempt of `asked`.
         """
         scheduler = (await self._serving()).scheduler
         for trajectory_id, version in started:
@@ -100,14 +100,17 @@ class CoordinatorActor(RunCoordinator):
         return [await scheduler.permit(trajectory_id, worker) for trajectory_id in asked]
 
     @register("rank_zero")
-    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for a rollout worker's cancellations past a cursor; there may be none yet."""
-        return await (await self._serving()).polls.cancellations(worker, after)
+    async def orders(self, worker: str, after: int) -> tuple[int, tuple[Order, ...]]:
+        """Wait for a rollout worker's orders past a cursor; there may be none yet."""
+        cursor, orders = await (await self._serving()).polls.orders(worker, after)
+        if any(isinstance(each, Clearance) for each in orders):  # see `admit`
+            await self._run.events.received()
+        return cursor, orders
 
     @register("rank_zero")
     async def announce(
         self, worker: str, running: Sequence[RunningAttempt]
-    ) -> tuple[int, tuple[Cancellation, ...]]:
+    ) -> tuple[int, tuple[Order, ...]]:
         """Learn which attempts a rollout worker runs; see `control.protocols.Admission`."""
         return await (await self._serving()).scheduler.announce(worker, running)
 

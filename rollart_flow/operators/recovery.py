@@ -27,7 +27,8 @@ from rollart_flow.store.away import repeated_query
 from rollart_flow.store.damage import reading
 from rollart_flow.types import Batch, Event, EventKind, Reason, Sample, Split
 
-_RECORDED = (EventKind.ADMIT, EventKind.ABANDON, EventKind.DROP, EventKind.EVICT)
+_OPENED = (EventKind.ADMIT, EventKind.PREPARE)
+_RECORDED = (*_OPENED, EventKind.ABANDON, EventKind.DROP, EventKind.EVICT)
 _CRASHED = pl.col("kind") == EventKind.CRASH
 _QUARANTINED = pl.col("kind") == EventKind.QUARANTINE
 _RECENT = 20_000
@@ -168,12 +169,12 @@ class _Groups:
 
     def __init__(self, now: Snapshot) -> None:
         self.live: set[str] = set()
-        """Groups that were admitted and have not left."""
+        """Groups that were opened and have not left."""
         self.closed: dict[str, Reason] = {}
         """The groups that left last, with the reason for dropping late members."""
         self.newest: str | None = None
-        """The group that was admitted last."""
-        kinds = (EventKind.ADMIT, EventKind.ABANDON, EventKind.EVICT)
+        """The group that was opened last."""
+        kinds = (*_OPENED, EventKind.ABANDON, EventKind.EVICT)
         for part in _parts(now):
             events = now.events.filter(part, pl.col("kind").is_in(kinds)).sort("seq")
             for row in _collect(events.select("kind", "subject", "detail")).iter_rows():
@@ -185,7 +186,7 @@ class _Groups:
         """Later rows are recent."""
 
     def _note(self, kind: str, subject: str, detail: str) -> None:
-        if kind == EventKind.ADMIT:
+        if kind in _OPENED:
             self.newest = max(self.newest or subject, subject, key=group_cursor)
             if subject not in self.closed:
                 self.live.add(subject)

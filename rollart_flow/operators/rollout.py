@@ -201,7 +201,7 @@ class Driver:
         return branches
 
     async def close(self) -> None:
-        """Stop to listen for cancellations, and end idle processes of environments."""
+        """Stop to listen for orders, and end idle processes of environments."""
         await self._plane.close()
         if self._agents is not None:
             await self._agents.close()

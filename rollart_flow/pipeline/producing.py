@@ -152,6 +152,11 @@ class Rollout(GeneratingNode, Trajectories, _Boxes):
     """Attempts per group beyond `group_size`; surplus is cancelled (ROLL Flash 5.2)."""
     extra_groups: NotNegative = 0
     """Groups in flight beyond what the batch needs."""
+    max_ahead: NotNegative | None = None
+    """Attempts whose environments are reset before their group is admitted, if the schedule has
+    any, as `rollart_plus` does. They take the places of attempts that have ended: at no time are
+    there more environments than without them. None: as many as a batch has. There are always fewer
+    than any one place of `max_concurrent`, `max_sandboxes` or `init_slots` that they hold."""
     max_replacements: Converted[NotNegative | None, int] = setting(default=None)
     """Failed attempts per group that are replaced; None: `group_size`."""
     workers: Count = 1

@@ -36,7 +36,7 @@ from rollart_flow.rewards.composition import single_functions
 from rollart_flow.rows import from_ipc
 from rollart_flow.runner.executors.base import OperatorStage, StreamSource
 from rollart_flow.runner.processes import RunProcesses
-from rollart_flow.runner.settings import named_filters, sampling_of, stored_sources
+from rollart_flow.runner.settings import attempts_ahead, named_filters, sampling_of, stored_sources
 from rollart_flow.serverless import ServerlessReward
 from rollart_flow.store import Run
 from rollart_flow.store.away import repeated_query
@@ -106,14 +106,19 @@ class Dataflow:
         )
 
     def _attempts_in_flight(self) -> int:
-        """Return the maximum number of concurrent attempts under the bound, with redundant ones."""
-        of_group = self._pipeline.tasks.group_size + self._pipeline.rollout.redundancy
-        return self._groups_in_flight() * of_group
+        """Return the maximum number of concurrent attempts, with redundant ones and those ahead."""
+        return self._groups_in_flight() * self._launched
+
+    @property
+    def _launched(self) -> int:
+        """Number of attempts that a group starts with."""
+        return self._pipeline.tasks.group_size + self._pipeline.rollout.redundancy
 
     def _groups_in_flight(self) -> int:
         buffer, rollout = self._pipeline.buffer, self._pipeline.rollout
         capacity = buffer.schedule.bound.capacity(buffer.batch_size)
-        return capacity // self._pipeline.tasks.group_size + rollout.extra_groups
+        ahead = attempts_ahead(self._pipeline) // self._launched
+        return capacity // self._pipeline.tasks.group_size + rollout.extra_groups + ahead
 
     def consumer(self) -> Iterator[Trained]:
         """Train on batches until there are no more; yield the result of each step."""

@@ -94,6 +94,7 @@ def coordinator_settings(
             group_size=group_size,
             redundancy=rollout.redundancy,
             extra_groups=rollout.extra_groups,
+            ahead=attempts_ahead(pipeline),
             max_attempts=group_size + rollout.redundancy + rollout.max_replacements,
             own_sampling=sampling_of(rollout, tasks.domains, uri),
             seed=pipeline.seed,
@@ -104,6 +105,22 @@ def coordinator_settings(
         health=HealthLimits(answer_s=rollout.engine_timeout_s),
         spawning=spawning if nodes_may_join else None,
     )
+
+
+def attempts_ahead(pipeline: Pipeline) -> int:
+    """Return the most attempts that are reset before their group is admitted.
+
+    An attempt that is ready keeps its place in a process and its box while it waits. One of each is
+    left to the attempts that it waits for.
+    """
+    rollout, buffer = pipeline.rollout, pipeline.buffer
+    if not buffer.schedule.resets_ahead:
+        return 0
+    agents = (rollout.agent_in(domain.name) for domain in pipeline.tasks.domains)
+    places = [rollout.max_concurrent, rollout.sandboxes.max_sandboxes]
+    places += [agent.init_slots for agent in agents if agent is not None]
+    most = buffer.batch_size if rollout.max_ahead is None else rollout.max_ahead
+    return min([most, *(each - 1 for each in places if each is not None)])
 
 
 def offline_settings(pipeline: Pipeline, uri: str) -> OfflineSettings:

@@ -19,6 +19,8 @@ class AttemptRecord:
     host: str
     started: float
     """Time at which it was handed to an environment [s]."""
+    observed: float
+    """Time from which it could generate: the environment was reset, and the group admitted [s]."""
     ended: float
     committed: float
     """Time at which it was scored and committed [s]."""

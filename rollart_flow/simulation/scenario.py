@@ -177,6 +177,8 @@ class Scenario:
             self.group_size,
             redundancy=self.redundancy,
             extra_groups=self.extra_groups,
+            # One environment at least is left to attempts that others wait for.
+            ahead=None if self.environments is None else self.environments - 1,
             seed=seed,
             refusals=1 << 30,
             history=1 << 16,

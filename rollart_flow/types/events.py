@@ -97,6 +97,8 @@ class Split(StrEnum):
 class EventKind(StrEnum):
     """Kinds of rows of `events`."""
 
+    PREPARE = "prepare"
+    """The environments of a group are reset, before the group is admitted."""
     ADMIT = "admit"
     EVICT = "evict"
     DROP = "drop"

@@ -61,9 +61,12 @@ def _told(snapshot: Snapshot, row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _began(row: Mapping[str, Any], admitted: datetime | None) -> str:
     created, finished = row["created_at"], row["finished_at"]
-    queued = (
-        "" if admitted is None else f", {_after(admitted, created)} after its group's admission"
-    )
+    queued = ""
+    if admitted is not None:
+        order = (
+            ("ahead of", created, admitted) if created < admitted else ("after", admitted, created)
+        )
+        queued = f", {_after(*order[1:])} {order[0]} its group's admission"
     first, last = row["policy_version_start"], row["policy_version_end"]
     if first is None:
         sampled = "sampled no token that can be trained on"

@@ -1,5 +1,7 @@
 """What a run recorded is sorted out again: nothing lost, nothing twice."""
 
+from dataclasses import replace
+
 from rollart_flow.control.buffer.sample_buffer import SampleBuffer
 from rollart_flow.control.protocols import Change
 from rollart_flow.control.recovery import RecoveredControl, recover
@@ -16,6 +18,10 @@ def group(cursor: int) -> str:
 def admit(cursor: int) -> Event:
     detail = {"cursor": cursor, "task_id": f"t{cursor}", "payload": f'{{"n":{cursor}}}'}
     return Event(EventKind.ADMIT, group(cursor), domain="a", detail=detail)
+
+
+def prepare(cursor: int) -> Event:
+    return replace(admit(cursor), kind=EventKind.PREPARE)
 
 
 def evict(cursor: int, attempt: int) -> Event:
@@ -61,6 +67,16 @@ def test_groups_go_on_where_they_stopped() -> None:
         group(3): Reason.GROUP_EVICTED,
         group(4): Reason.GROUP_EVICTED,
     }
+
+
+def test_a_group_that_was_opened_ahead_is_continued_as_it_was() -> None:
+    recovered = recover([prepare(0), admit(0), prepare(1), prepare(2)], [], {})
+    assert recovered.next_cursor == 3
+    assert [(each.group_id, each.admitted) for each in recovered.groups] == [
+        (group(0), True),
+        (group(1), False),
+        (group(2), False),
+    ]
 
 
 def test_a_group_whose_admission_was_not_recorded_is_not_admitted_again() -> None:

@@ -15,13 +15,15 @@ from rollart_flow.control.buffer.sample_buffer import SampleBuffer
 from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.inference.generation_builder import GenerationBuilder
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
-from rollart_flow.control.protocols import PullStats
+from rollart_flow.control.protocols import Cancellation, PullStats
+from rollart_flow.control.rollout.attempt_manager import AttemptManager
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.control.schedule.selection import ReadyGroup
 from rollart_flow.control.schedule.staleness import LagBound
 from rollart_flow.control.scheduler.group_registry import GroupRegistry
 from rollart_flow.control.scheduler.groups import Group
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
+from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.training.controller import AsyncController
 from rollart_flow.errors import SettingsError
 from rollart_flow.operators.sink import BufferSink
@@ -105,9 +107,20 @@ def _draw_what_came_later(self: PinnedTables) -> Snapshot:
     return self._watch.snapshot()
 
 
+async def _generate_ahead(
+    self: RolloutScheduler, trajectory_id: str, worker: str
+) -> Cancellation | None:
+    permission = await _permit(self, trajectory_id, worker)
+    return permission if isinstance(permission, Cancellation) else None
+
+
+def _stay_unaware(self: AttemptManager) -> None:
+    return None
+
+
 _close, _read, _run = GroupRegistry.close, ReplayableQueue.read, AsyncController._run
 _add, _put = GenerationBuilder.add, BufferService.put
-_send_rows = BufferSink.put
+_send_rows, _permit = BufferSink.put, RolloutScheduler.permit
 
 BUGS: Mapping[str, Bug] = {
     "skip-eviction": Bug(SampleBuffer, "_evict_stale", _skip_eviction, ("whole fresh batches",)),
@@ -147,6 +160,12 @@ BUGS: Mapping[str, Bug] = {
     ),
     "branch-alone": Bug(BufferSink, "put", _first_branch_only, ("token fidelity",)),
     "evict-in-silence": Bug(SampleBuffer, "evict", _evict_in_silence, ("departures",)),
+    "generate-ahead": Bug(
+        RolloutScheduler, "permit", _generate_ahead, ("credits",), seeds=range(8, 10)
+    ),
+    "miss-the-clearance": Bug(
+        AttemptManager, "clear", _stay_unaware, ("progress",), seeds=range(8, 10)
+    ),
     **AGENT_BUGS,
     **DIALOGUE_BUGS,
 }

@@ -25,6 +25,10 @@ class GroupMonitor:
         self._violated = violated
         self._held: dict[str, None] = {}
         """Groups that must hold a credit."""
+        self._prepared: dict[str, None] = {}
+        """Groups that were opened ahead of their admission."""
+        self._admitted_s: dict[str, float] = {}
+        """Times of this life at which groups that were opened ahead were admitted, or left."""
         self._starts: defaultdict[str, dict[str, int]] = defaultdict(dict)
         """Start versions of indexed good members, by group and trajectory."""
         self._departed: dict[str, Reason] = {}
@@ -44,6 +48,7 @@ class GroupMonitor:
     def restore(self, tables: Tables) -> None:
         """Rebuild the state from the tables, after everything died."""
         self._held.clear()
+        self._prepared.clear()
         self._again.update(self._departed)
         self._departed.clear()
         self._trained.clear()
@@ -64,6 +69,9 @@ class GroupMonitor:
         if event.kind is EventKind.ADMIT and len(self._held) > self._plan.credits:
             held = ", ".join(self._held)
             self._violated("credits", f"{len(self._held)} of {self._plan.credits} held: {held}")
+        if event.kind is EventKind.PREPARE and len(self._prepared) > self._plan.groups_ahead:
+            ahead = ", ".join(self._prepared)
+            self._violated("credits", f"more than {self._plan.groups_ahead} groups ahead: {ahead}")
 
     def lost(self, events: Iterable[Event]) -> None:
         """Forget departures that died with the buffer; the scheduler may know of them."""
@@ -87,7 +95,10 @@ class GroupMonitor:
         if event.kind in (EventKind.DROP, EventKind.EVICT):
             self._again.discard(event.subject)
         match event.kind:
+            case EventKind.PREPARE:
+                self._prepared[event.subject] = None
             case EventKind.ADMIT:
+                self._end_wait(event.subject)
                 self._held[event.subject] = None
             case EventKind.ABANDON:
                 self._leave(event.subject)
@@ -103,7 +114,13 @@ class GroupMonitor:
 
     def _leave(self, group_id: str) -> None:
         self._held.pop(group_id, None)
+        self._end_wait(group_id)
         self._over_s.setdefault(group_id, self._log.now_s)
+
+    def _end_wait(self, group_id: str) -> None:
+        if group_id in self._prepared:
+            del self._prepared[group_id]
+            self._admitted_s[group_id] = self._log.now_s - self._log.began_s
 
     def _lack(self, group_id: str, trajectory_id: str) -> None:
         """Remove a member; the group may be incomplete again."""
@@ -159,8 +176,11 @@ class GroupMonitor:
     def generates(self, group_id: str, trajectory_id: str, start: int, patience_s: float) -> None:
         """Check an attempt for which an engine sampled tokens.
 
-        Its group still needs it, and the next batch may still hold a trajectory of its start.
+        Its group was admitted and still needs it, and the next batch may still hold a trajectory of
+        its start.
         """
+        if group_id in self._prepared:
+            self._violated("credits", f"{trajectory_id} generates before its group is admitted")
         if (late_s := self._late_s(self._over_s.get(group_id))) > patience_s:
             self._violated(
                 "surplus is cancelled",
@@ -174,6 +194,11 @@ class GroupMonitor:
                 "too old is aborted",
                 f"{trajectory_id} generates {late_s:.3f} s after no batch may hold it",
             )
+
+    def admitted_s(self, group_id: str) -> float | None:
+        """Time of this life at which a group that was opened ahead was admitted or left; infinite
+        if it waits, and None for all others."""
+        return math.inf if group_id in self._prepared else self._admitted_s.get(group_id)
 
     def _late_s(self, since_s: float | None) -> float:
         """Time since a moment or since the last outage; 0 if the moment has not come."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rollart_flow.control.schedule.staleness import Bound, LagBound, StalenessPolicy, StartBound
 from rollart_flow.types import TRAINABLE, AttemptLimits, Batch, Trajectory
+from tests.dst.environments import DAWN
 from tests.dst.plans import Plan
 
 _EPSILON_S = 1e-6
@@ -42,17 +43,29 @@ def incomplete(branches: Sequence[Trajectory]) -> str | None:
     return None
 
 
-def overtime(row: Trajectory, limits: AttemptLimits, outage_s: float) -> str | None:
+def overtime(
+    row: Trajectory, limits: AttemptLimits, outage_s: float, admitted_s: float | None = None
+) -> str | None:
     """The part of a row that took longer than its limits, outages aside; None if none did."""
     steps_s = max((turn.step_s for turn in row.turns), default=0.0)
     if max(row.reset_s, steps_s) > limits.step_timeout_s + _EPSILON_S:
         return f"reset took {row.reset_s:.3f} s, a step {steps_s:.3f} s"
-    return overstay(row, limits.trajectory_timeout_s + outage_s)
+    return overstay(row, limits.trajectory_timeout_s + outage_s, admitted_s)
 
 
-def overstay(row: Trajectory, longest_s: float) -> str | None:
-    """How long a row took, if that is longer than a limit and the wait for the permission."""
+def overstay(row: Trajectory, longest_s: float, admitted_s: float | None = None) -> str | None:
+    """How long a row took, if that is longer than a limit and the wait for the permission.
+
+    Args:
+        row: the row.
+        longest_s: the limit.
+        admitted_s: time at which its group was admitted, if its environment was reset ahead of
+            that; infinite if it never was.
+    """
     seconds = (row.finished_at - row.created_at).total_seconds()
+    if admitted_s is not None:  # it waited, and for a message beside its permission
+        waited = min(seconds, max(0.0, admitted_s - (row.created_at - DAWN).total_seconds()))
+        seconds -= waited + _PERMISSION_S
     return f"it took {seconds:.3f} s" if seconds > longest_s + _PERMISSION_S else None
 
 

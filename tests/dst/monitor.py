@@ -183,12 +183,18 @@ class Monitor:
             if self._tables.rows[row.trajectory_id] is not row:
                 self.violated("durability", f"{row.trajectory_id} was written twice")
         agents, sessions = self._plan.agents, self._sessions[name].values()
+        admitted_s = self._groups.admitted_s(branches[0].group_id)
         if agents is not None and branches[0].domain in agents.domains:
             longest_s = agents.longest_s * self._plan.slots + self._outage_s
-            late, wrong = overstay(branches[0], longest_s), captured_incomplete(branches)
+            late, wrong = (
+                overstay(branches[0], longest_s, admitted_s),
+                captured_incomplete(branches),
+            )
             unfaithful = captured_fault(branches, sessions, agents)
         else:
-            every = (overtime(row, self._plan.limits, self._outage_s) for row in branches)
+            every = (
+                overtime(row, self._plan.limits, self._outage_s, admitted_s) for row in branches
+            )
             late, wrong = next(filter(None, every), None), incomplete(branches)
             unfaithful = infidelity(branches, sessions) or self._misspoken(branches)
         if late:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from rollart_flow.control.loop.waits import Signal, waiting
 from rollart_flow.control.plane import ControlPlane
-from rollart_flow.control.protocols import Cancellation, Change, RunningAttempt
+from rollart_flow.control.protocols import Change, Order, Permission, RunningAttempt
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.errors import RunFailedError, UnknownClientError
 from rollart_flow.types import Assignment, Batch
@@ -155,20 +155,20 @@ class RemoteAdmission:
     async def admit(self, source: str, index: int, most: int = 1) -> tuple[Assignment, ...]:
         return await self._ask(lambda scheduler: scheduler.admit(source, index, most))
 
-    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
+    async def permit(self, trajectory_id: str, worker: str) -> Permission:
         return await self._ask(lambda scheduler: scheduler.permit(trajectory_id, worker))
 
     async def started(self, trajectory_id: str, version: int) -> None:
         await self._ask(lambda scheduler: scheduler.started(trajectory_id, version))
 
-    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+    async def orders(self, worker: str, after: int) -> tuple[int, tuple[Order, ...]]:
         return await self._network.call(
-            self._coordinator, lambda plane: plane.polls.cancellations(worker, after)
+            self._coordinator, lambda plane: plane.polls.orders(worker, after)
         )
 
     async def announce(
         self, worker: str, running: Sequence[RunningAttempt]
-    ) -> tuple[int, tuple[Cancellation, ...]]:
+    ) -> tuple[int, tuple[Order, ...]]:
         return await self._ask(lambda scheduler: scheduler.announce(worker, running))
 
     async def adopt(self, source: str, blocks: Sequence[Sequence[str]]) -> None:

@@ -105,6 +105,8 @@ class Plan:
     group_size: int = 4
     redundancy: int = 0
     extra_groups: int = 0
+    ahead: int = 0
+    """Attempts that may be reset before their group is admitted, if the schedule has any."""
     max_attempts: int | None = None
     hosts: int = 3
     slots: int = 8
@@ -150,6 +152,7 @@ class Plan:
             self.group_size,
             self.redundancy,
             self.extra_groups,
+            ahead=self.ahead,
             max_attempts=self.max_attempts,
             breaker=_NEVER,
             refusals=_NEVER,
@@ -162,6 +165,13 @@ class Plan:
         """Groups that may be in flight or wait in the buffer."""
         return self.schedule.bound.capacity(self.batch_size) // self.group_size + self.extra_groups
 
+    @property
+    def groups_ahead(self) -> int:
+        """Groups that may be opened before they are admitted."""
+        if not self.schedule.resets_ahead:
+            return 0
+        return self.ahead // (self.group_size + self.redundancy)
+
     def __str__(self) -> str:
         faults = {f.name: getattr(self.faults, f.name) for f in fields(self.faults)}
         shown = [f"{name} {chance:.2g}" for name, chance in faults.items() if chance]
@@ -170,7 +180,8 @@ class Plan:
         shown += [f"{kill.target} at {kill.after_s:.1f} s" for kill in self.kills]
         return (
             f"{self.schedule.name}, {self.steps} steps of {self.groups} x {self.group_size} "
-            f"(redundancy {self.redundancy}, extra groups {self.extra_groups}), "
+            f"(redundancy {self.redundancy}, extra groups {self.extra_groups}, "
+            f"{self.groups_ahead} ahead), "
             f"{self.hosts} hosts x {self.slots}, {self.engines} engines ({self.sliding} sliding); "
             + (", ".join(shown) or "calm")
         )
@@ -220,8 +231,20 @@ def plan_of(seed: int) -> Plan:
     agents = None if Barrier.TURNS in plan.schedule.barriers else agent_plan(seed)
     dialogues = dialogue_plan(seed) if agents is None else None  # those of agents were there first
     sliding = min(sliding, plan.engines - 1)
+    draw, schedule = Random(f"{seed}/ahead"), plan.schedule
+    ahead = draw.choice((0, 1, 1, 2)) * (group_size + redundancy)
+    if draw.random() < 0.3:
+        schedule = schedule.switched(reset_ahead=True)
+    slots = plan.slots
+    if schedule.resets_ahead:  # an attempt that is ready keeps a slot of its host, and an agent's
+        slots = max(slots, ahead + 1)
+        if agents is not None:
+            agents = replace(agents, slots=(max(agents.slots[0], ahead + 1), *agents.slots[1:]))
     return replace(
         plan,
+        schedule=schedule,
+        ahead=ahead,
+        slots=slots,
         faults=faults,
         kills=kills,
         sliding=sliding,

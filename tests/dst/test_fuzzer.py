@@ -127,7 +127,7 @@ def test_a_failing_seed_has_a_story_and_a_command_that_repeats_it() -> None:
 def test_a_waiter_that_nothing_wakes_is_named() -> None:
     result = error_of(Plan(steps=1, engines=1, faults=Faults(commit_fails_before=1.0)))
     assert result.startswith("progress: no end after ")
-    assert "cancellations(host-0-0)" in result
+    assert "orders(host-0-0)" in result
 
 
 def test_a_weight_store_that_stays_away_ends_the_run_and_is_named() -> None:

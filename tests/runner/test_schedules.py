@@ -119,11 +119,25 @@ def test_a_run_keeps_the_promise_of_its_schedule(tmp_path: Path, name: str) -> N
     assert told.equals(lags.sort("step"))
     if name == "flash(1)":
         check_flash(run)
+    if name == "rollart_plus":
+        check_ahead(run)
     if name in ("sync", "one_off", "hybrid"):
         assert trained["policy_version_start"].equals(trained["policy_version_end"])
     released = events(run, EventKind.RELEASE)
     assert released.height == (STEPS if name == "hybrid" else 0)
     assert released["detail"].str.json_path_match("$.bytes").cast(pl.Int64).gt(0).all()
+
+
+def check_ahead(run: Run) -> None:
+    """Groups are prepared, then admitted in their order, and only then generate."""
+    prepared, admitted = (
+        events(run, kind)["subject"].to_list() for kind in (EventKind.PREPARE, EventKind.ADMIT)
+    )
+    assert prepared, "attempts that ended left room for the next groups"
+    assert admitted == sorted(admitted)
+    assert set(admitted) >= set(prepared[:-4]), "the last ones may wait at the end"
+    started = run.trajectories.filter(pl.col("policy_version_start").is_not_null())
+    assert set(started.collect()["group_id"]) <= set(admitted)
 
 
 def check_flash(run: Run) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from rollart_flow.control.environment import AsyncEnvironment
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.loop.waits import waiting
-from rollart_flow.control.protocols import Admission, Cancellation, RunningAttempt
+from rollart_flow.control.protocols import Admission, Cancellation, ResetOnly, RunningAttempt
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch
 from rollart_flow.control.rollout.guarded_env import GuardedEnvironment
 from rollart_flow.control.rollout.interrupts import AttemptResult, Interruptible, TimeLimit
@@ -53,8 +53,9 @@ class AttemptManager(ABC):
 
     # A process holds many managers at once; with slots, each is one allocation instead of two.
     __slots__ = (
-        "_admission", "_attempt", "_env_version", "_environment", "_limits", "_proxy", "_report",
-        "_session", "_time_limit", "_version", "_wall", "_worker", "assignment",
+        "_admission", "_ahead", "_attempt", "_clearance", "_cleared", "_env_version",
+        "_environment", "_limits", "_proxy", "_report", "_session", "_time_limit", "_version",
+        "_wall", "_worker", "assignment",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,8 @@ class AttemptManager(ABC):
         self._environment = GuardedEnvironment(
             make, assignment.trajectory_id, limits.step_timeout_s, self._attempt
         )
+        self._ahead = self._cleared = False
+        self._clearance: asyncio.Future[None] | None = None
         self._report: asyncio.Future[None] | None = None
         self._version: int | None = None
 
@@ -94,6 +97,17 @@ class AttemptManager(ABC):
     def cancel(self, cancellation: Cancellation) -> None:
         """End the attempt now, whatever it waits for; only the first call has an effect."""
         self._attempt.interrupt(AttemptResult(cancellation.outcome, cancellation.reason))
+
+    def clear(self) -> None:
+        """Let an attempt whose permission is for its reset generate; may come before that."""
+        self._cleared = True
+        if self._clearance is not None and not self._clearance.done():
+            self._clearance.set_result(None)
+
+    def deafen(self, error: BaseException) -> None:
+        """End the wait for a clearance with an error, since orders come no more."""
+        if self._clearance is not None and not self._clearance.done():
+            self._clearance.set_exception(error)
 
     @property
     def state(self) -> RunningAttempt:
@@ -140,8 +154,19 @@ class AttemptManager(ABC):
             return None
         trajectory_id = self.assignment.trajectory_id
         with waiting(f"permit({trajectory_id})"):
-            refused = await self._admission.permit(trajectory_id, self._worker)
-        return None if refused is None else AttemptResult(refused.outcome, refused.reason)
+            permission = await self._admission.permit(trajectory_id, self._worker)
+        if isinstance(permission, Cancellation):
+            return AttemptResult(permission.outcome, permission.reason)
+        self._ahead = isinstance(permission, ResetOnly)
+        return None
+
+    async def _until_cleared(self) -> None:
+        """Return once the attempt may generate, which is at once unless it was reset ahead."""
+        if not self._ahead or self._cleared:
+            return
+        self._clearance = asyncio.get_running_loop().create_future()
+        with waiting(f"clearance({self.assignment.trajectory_id})"):
+            await self._clearance
 
     def _first_token(self, version: int) -> None:
         """Tell the scheduler, without waiting for it, which version started the trajectory."""

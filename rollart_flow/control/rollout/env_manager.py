@@ -91,7 +91,7 @@ class EnvManager(AttemptManager):
             slot.leave()
 
     async def _episode(self) -> AttemptResult:
-        """Run the attempt; the time limit holds from its permission to its end."""
+        """Run the attempt; the time limit holds from its permission to its end, without waits."""
         if (refused := await self._refused()) is not None:
             return refused
         assignment = self.assignment
@@ -101,6 +101,10 @@ class EnvManager(AttemptManager):
         if self._slot is not None:
             self._time_limit.pause()
             await self._slot.proceed()
+            self._time_limit.start()
+        if self._ahead:
+            self._time_limit.pause()
+            await self._until_cleared()
             self._time_limit.start()
         self._dialogue.begin(observation, self._environment.tools)
         for turn in islice(count(), self._limits.max_turns):

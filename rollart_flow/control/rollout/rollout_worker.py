@@ -1,7 +1,7 @@
-"""RolloutWorker: runs many attempts' managers in one process and delivers their cancellations.
+"""RolloutWorker: runs many attempts' managers in one process and delivers their orders.
 
-The invariant: a cancellation that the scheduler has issued reaches its AttemptManager, whether it
-comes before, during or after the permission; one for an attempt that is over is ignored. A
+The invariant: an order that the scheduler has issued reaches its AttemptManager, whether it comes
+before, during or after the permission; one for an attempt that is over is ignored. A
 scheduler that was restarted is told of the attempts that run here, and these go on.
 """
 
@@ -9,7 +9,7 @@ import asyncio
 from collections import defaultdict
 
 from rollart_flow.control.loop.waits import waiting
-from rollart_flow.control.protocols import END, Admission, Cancellation
+from rollart_flow.control.protocols import END, Admission, Clearance, Order
 from rollart_flow.control.rollout.attempt_manager import AttemptManager
 from rollart_flow.control.rollout.dispatch import FREE, Dispatch
 from rollart_flow.errors import UnknownClientError
@@ -67,12 +67,20 @@ class RolloutWorker:
             listener.result()
         if self._listener is None:
             self._listener = asyncio.create_task(self._listen(), name=f"{self.name} listens")
+            self._listener.add_done_callback(self._ended)
+
+    def _ended(self, listener: asyncio.Task[None]) -> None:
+        """Let no attempt wait for a clearance that cannot come."""
+        if not listener.cancelled() and (error := listener.exception()) is not None:
+            for doubles in self._managers.values():
+                for manager in doubles:
+                    manager.deafen(error)
 
     async def _listen(self) -> None:
         while True:
             try:
-                with waiting(f"cancellations({self.name})"):
-                    answer = await self._admission.cancellations(self.name, self._cursor)
+                with waiting(f"orders({self.name})"):
+                    answer = await self._admission.orders(self.name, self._cursor)
             except UnknownClientError:
                 attempts = [
                     self._managers[trajectory_id][0].state for trajectory_id in self.running
@@ -80,14 +88,17 @@ class RolloutWorker:
                 answer = await self._admission.announce(self.name, attempts)
             if answer[0] == END:
                 return
-            self._cursor, cancellations = answer
-            for cancellation in cancellations:
-                self._cancel(cancellation)
+            self._cursor, orders = answer
+            for order in orders:
+                self._deliver(order)
 
-    def _cancel(self, cancellation: Cancellation) -> None:
-        """End an attempt, including a second run of it."""
-        for manager in self._managers.get(cancellation.trajectory_id, ()):
-            manager.cancel(cancellation)
+    def _deliver(self, order: Order) -> None:
+        """Clear or end an attempt, including a second run of it."""
+        for manager in self._managers.get(order.trajectory_id, ()):
+            if isinstance(order, Clearance):
+                manager.clear()
+            else:
+                manager.cancel(order)
 
     async def close(self) -> None:
         """Stop listening; running attempts are not affected."""

@@ -52,6 +52,9 @@ class Schedule:
     """Points at which the attempts of a process wait for one another."""
     overdue: Overdue = Overdue.ABORT
     """Treatment of attempts that would be too old for the next version."""
+    reset_ahead: bool = False
+    """Whether environments are reset before their group is admitted, as attempts that have ended
+    leave room; not with barriers or stages, where what waits would keep others from going on."""
     group_placement: GroupPlacement = GroupPlacement.SPREAD
     """Choice of the inference workers that decode the attempts of a group."""
     stages: StageSizes | None = None
@@ -67,6 +70,11 @@ class Schedule:
     def shared(self) -> bool:
         """Whether the engines share their devices with the trainer."""
         return self.devices is Devices.SHARED
+
+    @property
+    def resets_ahead(self) -> bool:
+        """Whether any environment is reset before its group is admitted."""
+        return self.reset_ahead and not self.barriers and self.stages is None
 
     @property
     def before_training(self) -> tuple[Phase, ...]:
@@ -119,6 +127,7 @@ class Schedule:
             "lockstep": Barrier.TURNS in self.barriers,
             "overlapped": self.swap is Swap.BESIDE,
             "patient": self.overdue is Overdue.AWAIT,
+            "reset_ahead": self.resets_ahead,
             "queue_scheduling": Barrier.ENDS not in self.barriers,
             "prompt_replication": self.group_placement is GroupPlacement.SPREAD,
             "stages": self.stages,
@@ -156,11 +165,16 @@ def _patient(schedule: Schedule, on: bool) -> Schedule:
     return replace(schedule, overdue=Overdue.AWAIT if on else Overdue.ABORT)
 
 
+def _reset_ahead(schedule: Schedule, on: bool) -> Schedule:
+    return replace(schedule, reset_ahead=on)
+
+
 SWITCHES: Mapping[str, Switch] = {
     "queue_scheduling": _queue_scheduling,
     "prompt_replication": _prompt_replication,
     "overlapped": _overlapped,
     "patient": _patient,
+    "reset_ahead": _reset_ahead,
 }
 """Declarations that may be set for any schedule, also in text: see `Schedule.switched`."""
 

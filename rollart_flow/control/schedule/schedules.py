@@ -82,7 +82,8 @@ def rollart_plus(alpha: float | Fraction = 1) -> Schedule:
     The batch is trained at once, while the weights of the previous step are pushed and exchanged.
     The next batch waits for the attempts that ROLLART section 6.2 would abort, so that the longest
     trajectory bounds the step time by its length over (1 + alpha). Batches take tasks in the
-    order of their source, so that each batch has the same mix as the tasks.
+    order of their source, so that each batch has the same mix as the tasks. Environments of the
+    next groups are reset while the attempts before them end, and wait for their admission.
 
     Raises:
         SettingsError: alpha is negative or not a finite number, or 0, which
@@ -96,6 +97,7 @@ def rollart_plus(alpha: float | Fraction = 1) -> Schedule:
         name=f"rollart_plus(alpha={float(alpha):g})",
         swap=Swap.BESIDE,
         overdue=Overdue.AWAIT,
+        reset_ahead=True,
         selection=in_order,
     )
 

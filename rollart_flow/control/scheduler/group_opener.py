@@ -1,4 +1,10 @@
-"""GroupOpener: opens a group for the next task, whenever the admission rule allows it."""
+"""GroupOpener: opens a group for the next task, whenever the admission rule allows it.
+
+A schedule may have groups opened ahead of their admission, whose environments are reset meanwhile.
+The invariants: groups are admitted in the order of their positions; all attempts in flight, those
+of groups that were opened ahead included, are at most as many as the credits stand for when one
+more group is opened ahead.
+"""
 
 from collections.abc import Iterator
 
@@ -25,6 +31,8 @@ class GroupOpener:
         lifecycle: the opened groups are handed to it.
         limit: largest number of groups that may hold a credit.
         needed: number of groups in a batch.
+        ahead: largest number of groups that are opened ahead of their admission.
+        launched: number of attempts that a group starts with.
     """
 
     def __init__(
@@ -35,6 +43,9 @@ class GroupOpener:
         lifecycle: GroupLifecycle,
         limit: int,
         needed: int,
+        *,
+        ahead: int,
+        launched: int,
     ) -> None:
         self._tasks = TaskSource(tasks)
         self._admission = admission
@@ -42,33 +53,59 @@ class GroupOpener:
         self._lifecycle = lifecycle
         self._limit = limit
         self._needed = needed
+        self._ahead = ahead
+        self._launched = launched
+
+    def admit(self) -> None:
+        """Admit groups that were opened ahead, the oldest first, while the rule allows it."""
+        while self._registry.ahead:
+            oldest = next(iter(self._registry.ahead.values()))
+            if not self._admits(oldest.position):
+                return
+            self._lifecycle.admit(oldest)
+
+    def _admits(self, position: int) -> bool:
+        registry = self._registry
+        return self._admission(
+            AdmissionState(
+                held=len(registry.credits),
+                limit=self._limit,
+                next_position=position,
+                oldest_position=registry.oldest_position,
+            )
+        )
+
+    def _room_ahead(self) -> bool:
+        """Whether one more group may be opened ahead: attempts that have ended left it room."""
+        registry = self._registry
+        in_flight = len(registry.attempts) + self._launched
+        return len(registry.ahead) < self._ahead and in_flight <= self._limit * self._launched
 
     def open(self) -> bool:
-        """Open one group; return False if none may be opened now, or there is no task for it.
+        """Open one group, ahead of its admission if it has to wait for that.
+
+        Returns:
+            False if none may be opened now, or there is no task for it.
 
         Raises:
             RunFailedError: the tasks failed, or ended before the groups of a batch were there.
         """
         registry = self._registry
-        state = AdmissionState(
-            held=len(registry.credits),
-            limit=self._limit,
-            next_position=registry.next_position,
-            oldest_position=registry.oldest_position,
-        )
-        if not self._admission(state):
+        ahead = bool(registry.ahead) or not self._admits(registry.next_position)
+        if ahead and not self._room_ahead():
             return False
         taken = self._take()
         if taken is None:
-            if self._tasks.exhausted and len(registry.credits) < self._needed:
+            left = len(registry.credits) + len(registry.ahead)
+            if self._tasks.exhausted and left < self._needed:
                 raise RunFailedError(
                     f"the tasks ended after {counted(registry.next_position, 'group')}, with "
-                    f"{len(registry.credits)} left for a batch of {self._needed}; "
+                    f"{left} left for a batch of {self._needed}; "
                     "give more tasks or train fewer steps"
                 )
             return False
         task, cursor = taken
-        self._lifecycle.open(group_name(cursor), task, cursor)
+        self._lifecycle.open(group_name(cursor), task, cursor, ahead=ahead)
         return True
 
     def _take(self) -> tuple[Task, int] | None:

@@ -1,14 +1,14 @@
-"""The scheduler's records: groups, attempts, unassigned attempts, and feeds of cancellations.
+"""The scheduler's records: groups, attempts, unassigned attempts, and feeds of orders.
 
 The records make no decisions. The invariant: an attempt is in its group and in the index, or in
-neither; a group that holds a credit is not closed.
+neither; a group that holds a credit is not closed, and a group that was opened ahead holds none.
 """
 
 import heapq
 
 from rollart_flow.control.ids import group_cursor
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
-from rollart_flow.control.protocols import Cancellation, RunningAttempt
+from rollart_flow.control.protocols import Order, RunningAttempt
 from rollart_flow.control.scheduler.groups import Attempt, Group, GroupState
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.errors import UnknownClientError
@@ -28,6 +28,8 @@ class GroupRegistry:
         self.attempts: dict[str, Attempt] = {}
         self.credits: set[str] = set()
         """Groups that hold a credit."""
+        self.ahead: dict[str, Group] = {}
+        """Groups that are open without a credit, the oldest first."""
         self.quarantined: set[str] = set()
         """Ids of tasks that are attempted no more."""
 
@@ -52,13 +54,18 @@ class GroupRegistry:
         return sum(group.state is state for group in self.groups.values())
 
     def open(self, group_id: str, task: Task) -> Group:
-        """Add a group and give it a credit."""
+        """Add a group, which holds no credit yet."""
         position = group_cursor(group_id)
         group = self.groups[group_id] = Group(group_id, task, position)
-        self.credits.add(group_id)
+        self.ahead[group_id] = group
         heapq.heappush(self._lacking, (position, group_id))
         self._opened = max(self._opened, position + 1)
         return group
+
+    def admit(self, group: Group) -> None:
+        """Give a group a credit."""
+        del self.ahead[group.group_id]
+        self.credits.add(group.group_id)
 
     def reopen(self, group: Group) -> None:
         """Mark a complete group that has lost a member as open."""
@@ -132,6 +139,7 @@ class GroupRegistry:
     def close(self, group: Group) -> None:
         """Close a group and free its credit."""
         group.state = GroupState.CLOSED
+        self.ahead.pop(group.group_id, None)
         self.credits.discard(group.group_id)
         self._tidy(group)
 
@@ -144,8 +152,8 @@ class GroupRegistry:
         return next((g for g in self.groups.values() if trajectory_id in g.members), None)
 
 
-class CancellationFeeds:
-    """One feed of cancellations per rollout worker, whose cursors only ever grow.
+class OrderFeeds:
+    """One feed of orders per rollout worker, whose cursors only ever grow.
 
     Args:
         start: cursor above all cursors of the scheduler that this one replaces.
@@ -153,26 +161,26 @@ class CancellationFeeds:
 
     def __init__(self, start: int) -> None:
         self._start = start
-        self._feeds: dict[str, ReplayableQueue[Cancellation]] = {}
+        self._feeds: dict[str, ReplayableQueue[Order]] = {}
         self._starts: dict[str, int] = {}
 
-    def _feed(self, worker: str) -> ReplayableQueue[Cancellation]:
+    def _feed(self, worker: str) -> ReplayableQueue[Order]:
         if worker not in self._feeds:
-            self._feeds[worker] = ReplayableQueue(f"cancellations({worker})", start=self._start)
+            self._feeds[worker] = ReplayableQueue(f"orders({worker})", start=self._start)
             self._starts[worker] = self._start
         return self._feeds[worker]
 
-    def publish(self, worker: str, cancellation: Cancellation) -> None:
-        """Send a cancellation to a rollout worker."""
-        self._feed(worker).publish(cancellation)
+    def publish(self, worker: str, order: Order) -> None:
+        """Send an order to a rollout worker."""
+        self._feed(worker).publish(order)
 
     def open(self, worker: str) -> int:
         """Open the feed of a rollout worker; return the cursor before its unread items."""
         feed = self._feed(worker)
         return feed.cursor - len(feed)
 
-    async def read(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for a rollout worker's cancellations past the cursor.
+    async def read(self, worker: str, after: int) -> tuple[int, tuple[Order, ...]]:
+        """Wait for a rollout worker's orders past the cursor.
 
         Raises:
             UnknownClientError: the cursor is one of an earlier feed or scheduler.

@@ -98,3 +98,5 @@ class GroupRecord:
     """Committed trajectories of any outcome, in commit order."""
     dropped: frozenset[str] = frozenset()
     """Ids of trajectories that were dropped after their commit."""
+    admitted: bool = True
+    """Whether the group was admitted, and not only opened ahead of that."""

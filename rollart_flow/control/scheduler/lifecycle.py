@@ -7,12 +7,12 @@ still have are such attempts, the group is dropped. The scheduler and the buffer
 rule to the same records and cannot disagree.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from rollart_flow.control.ids import start_version
-from rollart_flow.control.protocols import Cancellation, Emit
+from rollart_flow.control.protocols import Cancellation, Clearance, Emit, Order
 from rollart_flow.control.schedule.staleness import Bound
-from rollart_flow.control.scheduler.group_registry import CancellationFeeds, GroupRegistry
+from rollart_flow.control.scheduler.group_registry import GroupRegistry, OrderFeeds
 from rollart_flow.control.scheduler.groups import Attempt, Group, GroupRecord, GroupState
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import Event, EventKind, Outcome, Reason, Sample, Task
@@ -30,7 +30,7 @@ class GroupLifecycle:
         settings: RolloutSettings,
         bound: Bound,
         emit: Emit,
-        feeds: CancellationFeeds,
+        feeds: OrderFeeds,
     ) -> None:
         self._registry = registry
         self._settings = settings
@@ -48,20 +48,42 @@ class GroupLifecycle:
             if attempt.cancellation is None:
                 self.cancel(attempt, Outcome.CANCELLED, Reason.RUN_STOPPED)
 
-    def open(self, group_id: str, task: Task, cursor: int) -> None:
-        """Admit a group and launch its attempts; the event holds all data that a restart needs."""
+    def open(self, group_id: str, task: Task, cursor: int, *, ahead: bool) -> None:
+        """Open a group and launch its attempts; the event holds all data that a restart needs.
+
+        Args:
+            group_id: name of the group.
+            task: its task.
+            cursor: cursor of the task.
+            ahead: whether its environments are only reset, until `admit`.
+        """
         group = self._registry.open(group_id, task)
         detail = {"cursor": cursor, "task_id": task.task_id, "payload": task.payload}
+        if ahead:
+            self._emit(Event(EventKind.PREPARE, group_id, domain=task.domain, detail=detail))
+        else:
+            self._admit(group, detail)
+        self.refill(group)
+
+    def _admit(self, group: Group, detail: Mapping[str, object]) -> None:
+        self._registry.admit(group)
         self._emit(
             Event(
                 EventKind.ADMIT,
-                subject=group_id,
-                domain=task.domain,
+                subject=group.group_id,
+                domain=group.task.domain,
                 policy_version=self.version,
                 detail=detail,
             )
         )
-        self.refill(group)
+
+    def admit(self, group: Group) -> None:
+        """Give a group that was opened ahead a credit, so that its attempts may generate."""
+        task = group.task
+        cursor = group.position
+        self._admit(group, {"cursor": cursor, "task_id": task.task_id, "payload": task.payload})
+        for attempt in group.active:
+            self._send(attempt, Clearance(attempt.trajectory_id))
 
     def update(self, version: int) -> None:
         """Apply the bound under a newer version; versions that are not newer are ignored."""
@@ -95,13 +117,15 @@ class GroupLifecycle:
             self._send(attempt, done)
         self._registry.end(attempt)
 
-    def _send(self, attempt: Attempt, cancellation: Cancellation) -> None:
+    def _send(self, attempt: Attempt, order: Order) -> None:
         for worker in attempt.workers:
-            self._feeds.publish(worker, cancellation)
+            self._feeds.publish(worker, order)
 
     def restore(self, group: Group, record: GroupRecord) -> None:
         """Count a recorded group's trajectories and launch the attempts that it lacks."""
         group.restored = True
+        if record.admitted:
+            self._registry.admit(group)
         for sample in record.samples:
             group.ended.add(sample.trajectory_id)
             group.used.add(sample.attempt)

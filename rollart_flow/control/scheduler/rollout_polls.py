@@ -1,4 +1,4 @@
-"""RolloutPolls: the calls in which rollout workers wait for their cancellations.
+"""RolloutPolls: the calls in which rollout workers wait for their orders.
 
 The invariants: no call waits longer than `POLL_S`, so that calls of processes that have ended do
 not accumulate; a rollout worker that has not called for `LOST_S` is reported as lost, once. When
@@ -7,11 +7,11 @@ the run ends, rollout workers are told to call no more, so that no call is left 
 
 import asyncio
 
-from rollart_flow.control.protocols import END, Cancellation
+from rollart_flow.control.protocols import END, Order
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 
 POLL_S = 20.0
-"""Longest time that a call waits for cancellations [s]."""
+"""Longest time that a call waits for orders [s]."""
 LOST_S = 60.0
 """Time without a call after which a rollout worker is lost [s]."""
 
@@ -26,21 +26,21 @@ class RolloutPolls:
         self._waiting: dict[asyncio.Timeout, None] = {}
         self._closed = False
 
-    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for a rollout worker's cancellations past the cursor, but no longer than `POLL_S`.
+    async def orders(self, worker: str, after: int) -> tuple[int, tuple[Order, ...]]:
+        """Wait for a rollout worker's orders past the cursor, but no longer than `POLL_S`.
 
         Returns:
-            (new cursor, cancellations, of which there may be none); the cursor `END` once `close`
+            (new cursor, orders, of which there may be none); the cursor `END` once `close`
             was called and nothing is left to read.
 
         Raises:
-            UnknownClientError: see `control.protocols.Admission.cancellations`.
+            UnknownClientError: see `control.protocols.Admission.orders`.
         """
         limit = asyncio.timeout(0.0 if self._closed else POLL_S)
         self._waiting[limit] = None
         try:
             async with limit:
-                return await self._scheduler.cancellations(worker, after)
+                return await self._scheduler.orders(worker, after)
         except TimeoutError:
             return (END if self._closed else after), ()
         finally:

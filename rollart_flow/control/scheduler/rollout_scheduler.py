@@ -10,13 +10,22 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
 from rollart_flow.control.loop.waits import Signal, waiting
-from rollart_flow.control.protocols import Cancellation, Change, Emit, RunningAttempt
+from rollart_flow.control.protocols import (
+    Cancellation,
+    Change,
+    Clearance,
+    Emit,
+    Order,
+    Permission,
+    ResetOnly,
+    RunningAttempt,
+)
 from rollart_flow.control.schedule.selection import Admit, by_credits
 from rollart_flow.control.schedule.staleness import Bound
 from rollart_flow.control.scheduler.admission_queue import AdmissionQueue, AdmissionRequest
 from rollart_flow.control.scheduler.circuit_breaker import CircuitBreaker
 from rollart_flow.control.scheduler.group_opener import GroupOpener
-from rollart_flow.control.scheduler.group_registry import CancellationFeeds, GroupRegistry
+from rollart_flow.control.scheduler.group_registry import GroupRegistry, OrderFeeds
 from rollart_flow.control.scheduler.groups import GroupRecord, GroupState
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
@@ -35,7 +44,8 @@ class RolloutScheduler:
         settings: sizes and limits.
         bound: largest staleness, and the number of trajectories in flight or buffered.
         emit: receives events for admissions, aborts, retries and abandoned groups.
-        admission: decides whether one more group may be opened.
+        admission: decides whether one more group may be admitted.
+        ahead: most attempts whose environments are reset before their group is admitted.
         version: policy version that the engines serve.
         incarnation: counts the schedulers of a run; a restarted one gets a higher number.
     """
@@ -48,6 +58,7 @@ class RolloutScheduler:
         emit: Emit,
         *,
         admission: Admit = by_credits,
+        ahead: int = 0,
         version: int = 0,
         incarnation: int = 0,
     ) -> None:
@@ -56,7 +67,7 @@ class RolloutScheduler:
         self._emit = emit
         self._registry = GroupRegistry(settings)
         self._admissions = AdmissionQueue(settings.history)
-        self._feeds = CancellationFeeds(start=incarnation << 32)
+        self._feeds = OrderFeeds(start=incarnation << 32)
         self._lifecycle = GroupLifecycle(self._registry, settings, bound, emit, self._feeds)
         self._lifecycle.version = version
         self._breaker = CircuitBreaker(settings.failures_limit, settings.refusals_limit)
@@ -64,8 +75,9 @@ class RolloutScheduler:
         self.limit = capacity + settings.extra_groups
         """Largest number of groups that may hold a credit."""
         self._opener = GroupOpener(
-            tasks, admission, self._registry, self._lifecycle, self.limit, settings.groups_per_batch
-        )
+            tasks, admission, self._registry, self._lifecycle, self.limit,
+            settings.groups_per_batch, ahead=ahead // settings.launched, launched=settings.launched,
+        )  # fmt: skip
         self._stopped = False
         self._failure: RunFailedError | None = None
         self._failed = Signal()
@@ -80,6 +92,11 @@ class RolloutScheduler:
     def credits(self) -> frozenset[str]:
         """Groups that hold a credit."""
         return frozenset(self._registry.credits)
+
+    @property
+    def ahead(self) -> frozenset[str]:
+        """Groups that were opened ahead of their admission."""
+        return frozenset(self._registry.ahead)
 
     @property
     def in_flight(self) -> int:
@@ -125,8 +142,8 @@ class RolloutScheduler:
                 attempt.source = source
         return tuple(attempt.assignment for attempt in attempts)
 
-    async def permit(self, trajectory_id: str, worker: str) -> Cancellation | None:
-        """Return None if an attempt may start on a rollout worker, else its cancellation.
+    async def permit(self, trajectory_id: str, worker: str) -> Permission:
+        """Return the permission of an attempt to start on a rollout worker.
 
         An attempt that has already ended, or whose group has left, is refused.
         """
@@ -138,6 +155,8 @@ class RolloutScheduler:
         if worker not in attempt.workers:
             attempt.workers[worker] = None
             attempt.version = None
+        if attempt.cancellation is None and attempt.assignment.group_id in self._registry.ahead:
+            return ResetOnly()
         return attempt.cancellation
 
     async def started(self, trajectory_id: str, version: int) -> None:
@@ -148,32 +167,34 @@ class RolloutScheduler:
             self._lifecycle.enforce(self._registry.groups[attempt.assignment.group_id])
             self._pump()
 
-    async def cancellations(self, worker: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
-        """Wait for a rollout worker's cancellations past the cursor.
+    async def orders(self, worker: str, after: int) -> tuple[int, tuple[Order, ...]]:
+        """Wait for a rollout worker's orders past the cursor.
 
         Returns:
-            (new cursor, cancellations).
+            (new cursor, orders).
         """
         return await self._feeds.read(worker, after)
 
     async def announce(
         self, worker: str, running: Sequence[RunningAttempt]
-    ) -> tuple[int, tuple[Cancellation, ...]]:
+    ) -> tuple[int, tuple[Order, ...]]:
         """Learn from a rollout worker which attempts it runs.
 
         Returns:
-            (cursor for `cancellations`, cancellations of the attempts that may not go on).
+            (cursor for `orders`, orders to the attempts that may not go on, or need not wait).
         """
         cursor = self._feeds.open(worker)
-        refused = []
+        orders: list[Order] = []
         for each in running:
             self._registry.adopt(each)
-            refusal = await self.permit(each.trajectory_id, worker)
-            if refusal is not None:
-                refused.append(refusal)
+            permission = await self.permit(each.trajectory_id, worker)
+            if isinstance(permission, Cancellation):
+                orders.append(permission)
             elif each.version is not None:
                 await self.started(each.trajectory_id, each.version)
-        return cursor, tuple(refused)
+            elif permission is None:
+                orders.append(Clearance(each.trajectory_id))
+        return cursor, tuple(orders)
 
     def rollout_worker_lost(self, worker: str) -> None:
         """Record that a rollout worker died.
@@ -274,7 +295,9 @@ class RolloutScheduler:
         self._pump()
 
     def _pump(self) -> None:
-        """Assign attempts to waiting sources, and open groups while credits last."""
+        """Admit groups while credits last, and assign attempts to waiting sources."""
+        if not self._stopped:
+            self._opener.admit()
         while not self._stopped and (request := self._admissions.oldest) is not None:
             assignments = self._take(request)
             if not assignments or self._stopped:

@@ -24,6 +24,10 @@ class RolloutSettings:
     """Extra attempts per group; the slowest are cancelled once the group is complete."""
     extra_groups: int = 0
     """Groups in flight beyond the capacity of the bound."""
+    ahead: int | None = None
+    """Most attempts whose environments are reset before their group is admitted, where the
+    schedule has any; by default `batch_size`. What an attempt that is ready may hold while it
+    waits, such as a place in a process, must be there once more than so often."""
     max_attempts: int | None = None
     """Attempts after which an incomplete group is abandoned; by default three per member, plus
     `redundancy`."""
@@ -51,6 +55,8 @@ class RolloutSettings:
         for name in ("redundancy", "extra_groups"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"{name} is {getattr(self, name)}, but must be at least 0")
+        if self.ahead is not None and self.ahead < 0:
+            raise SettingsError(f"ahead is {self.ahead}, but must be at least 0")
         if self.attempts_limit < self.launched:
             raise SettingsError(
                 f"max_attempts is {self.max_attempts}, but a group starts with {self.launched}"
@@ -69,6 +75,11 @@ class RolloutSettings:
     def launched(self) -> int:
         """Number of attempts that a group starts with."""
         return self.group_size + self.redundancy
+
+    @property
+    def most_ahead(self) -> int:
+        """Largest number of attempts that are reset before their group is admitted."""
+        return self.batch_size if self.ahead is None else self.ahead
 
     @property
     def attempts_limit(self) -> int:

@@ -6,6 +6,7 @@ a function of scenario, schedule and seed.
 """
 
 import asyncio
+import math
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -180,6 +181,7 @@ class SimulatedCluster:
             domain=trajectory.domain,
             host=host,
             started=started,
+            observed=self._observed(trajectory, script, started, ended),
             ended=ended,
             committed=loop.time(),
             outcome=trajectory.outcome,
@@ -196,6 +198,14 @@ class SimulatedCluster:
         del self._scripts[trajectory.trajectory_id]
         self.record.turns += len(trajectory.turns)
         self.record.attempts[trajectory.trajectory_id] = replace(attempt, committed=loop.time())
+
+    def _observed(
+        self, trajectory: Trajectory, script: Script, started: float, ended: float
+    ) -> float:
+        """Value of `AttemptRecord.observed`: what was reset ahead has waited before its turns."""
+        if not self.schedule.resets_ahead:
+            return started + script.reset_s
+        return ended - math.fsum(turn.generate_s + turn.step_s for turn in trajectory.turns)
 
     async def _train(self) -> None:
         loop = asyncio.get_running_loop()

@@ -142,18 +142,33 @@ def bound(
     # Where weights are exchanged beside training, the first step has none to push.
     pushes = count - (schedule.swap is Swap.BESIDE and not warmup)
     longest, push = max(spread, filled) / count, scenario.push_s * pushes / count
-    chains = [max(chain_s(attempt.script, scenario) for attempt in step) for step in steps]
+    chains, begun = zip(*(_longest(step, scenario, began) for step in steps), strict=True)
     before = [times.trained - began for times in record.steps[:warmup]]
     cycle = 0.0
     if not serial:
         follows = list(zip(training, chains, strict=True))
-        cycle = path_s(follows, before, scenario.push_s, oldest_versions(schedule.bound))
+        cycle = path_s(follows, before, scenario.push_s, oldest_versions(schedule.bound), begun)
     return StepTimeBound(rollout, math.fsum(training) / count, longest, push, cycle / count, serial)
+
+
+def _longest(
+    step: Sequence[AttemptRecord], scenario: Scenario, began: float
+) -> tuple[float, float]:
+    """Longest chain of the attempts of a batch that were observed first after a moment, and the
+    time from it to the end of the others, if they never wait [s]."""
+    chain = end = 0.0
+    for attempt in step:
+        seconds = chain_s(attempt.script, scenario)
+        if attempt.observed < began:
+            end = max(end, attempt.observed - began + seconds)
+        else:
+            chain = max(chain, seconds)
+    return chain, end
 
 
 def _share(attempt: AttemptRecord, chain: float, began: float) -> float:
     """Share of an attempt that cannot have been done before the moment `began`."""
-    before = max(0.0, began - attempt.started - attempt.script.reset_s)
+    before = max(0.0, began - attempt.observed)
     return max(0.0, 1.0 - before / chain) if before else 1.0
 
 

@@ -20,7 +20,11 @@ _MANY = 1_000
 
 
 def path_s(
-    steps: Sequence[tuple[float, float]], before: Sequence[float], push_s: float, oldest: Oldest
+    steps: Sequence[tuple[float, float]],
+    before: Sequence[float],
+    push_s: float,
+    oldest: Oldest,
+    begun: Sequence[float] = (),
 ) -> float:
     """Least time until the last of these steps is trained [s].
 
@@ -38,6 +42,8 @@ def path_s(
         before: times at which the steps before these were trained, none of them above 0 [s].
         push_s: transfer of a version from training to the engines; version 0 needs none.
         oldest: the oldest versions that a batch may hold.
+        begun: for each step, the time at which its trajectories that began before these steps have
+            ended, if they never wait from then on; 0 for none, and for steps without an entry [s].
     """
     count = len(before)
     swaps: tuple[float, ...] = ()
@@ -45,7 +51,8 @@ def path_s(
         swaps = -math.inf, *(ended + push_s for ended in before[:-1])
     states = [(before[-1] if before else 0.0, swaps)]
     needed = int(max((age for age in oldest if math.isfinite(age)), default=1))
-    for step, (training, chain) in enumerate(steps, start=count + 1):
+    ends = (*begun, *(0.0 for _ in range(len(steps) - len(begun))))
+    for step, ((training, chain), end) in enumerate(zip(steps, ends, strict=True), count + 1):
         after: list[_State] = []
         for ended, swaps in states:
             readable = ended + push_s if step > 1 else 0.0
@@ -54,7 +61,7 @@ def path_s(
                     continue
                 known = swaps if late else (*swaps, readable)
                 started = known[max(0, step - int(min(age, step)))]
-                formed = max(0.0, ended, started + chain, -math.inf if late else readable)
+                formed = max(end, ended, started + chain, -math.inf if late else readable)
                 swap = max(readable, formed) if late else readable
                 after.append((formed + training, (*swaps, swap)))
         states = _undominated(after, needed)

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.control.protocols import Admission, Cancellation, RunningAttempt
+from rollart_flow.control.protocols import (
+    Admission,
+    Cancellation,
+    Order,
+    Permission,
+    ResetOnly,
+    RunningAttempt,
+)
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.errors import EngineError, EnvironmentTimeoutError, SettingsError
 from rollart_flow.simulation import VirtualTimeLoop
@@ -107,7 +114,7 @@ class OneLetterEngine:
 class Permits(Admission):
     """A scheduler that answers as it is told."""
 
-    def __init__(self, refuse: Cancellation | None = None, deaf: bool = False) -> None:
+    def __init__(self, refuse: Permission = None, deaf: bool = False) -> None:
         self.refuse = refuse
         self.deaf = deaf
         self.reports: list[tuple[float, str, int]] = []
@@ -116,7 +123,7 @@ class Permits(Admission):
     async def admit(self, source: str, index: int, most: int = 1) -> tuple[Assignment, ...]:
         return ()
 
-    async def permit(self, trajectory_id: str, host: str) -> Cancellation | None:
+    async def permit(self, trajectory_id: str, host: str) -> Permission:
         self.asked.append((trajectory_id, host))
         return self.refuse
 
@@ -125,12 +132,12 @@ class Permits(Admission):
         if self.deaf:
             await asyncio.Event().wait()
 
-    async def cancellations(self, host: str, after: int) -> tuple[int, tuple[Cancellation, ...]]:
+    async def orders(self, host: str, after: int) -> tuple[int, tuple[Order, ...]]:
         raise NotImplementedError
 
     async def announce(
         self, worker: str, running: Sequence[RunningAttempt]
-    ) -> tuple[int, tuple[Cancellation, ...]]:
+    ) -> tuple[int, tuple[Order, ...]]:
         raise NotImplementedError
 
     async def adopt(self, source: str, blocks: Sequence[Sequence[str]]) -> None:
@@ -624,3 +631,37 @@ def test_limits_of_nothing_are_refused(name: str) -> None:
     values: dict[str, Any] = {"max_turns": 1, "context_tokens": 1} | {name: 0}
     with pytest.raises(SettingsError, match=f"{name} should be greater than"):
         AttemptLimits(**values)
+
+
+@pytest.mark.parametrize("cleared_at", [0.0, 0.5, 7.0])
+async def test_an_environment_that_is_reset_ahead_waits_for_its_clearance(
+    cleared_at: float,
+) -> None:
+    """The wait takes none of the time of the trajectory, and the message may come at any moment."""
+    limits = AttemptLimits(context_tokens=100, step_timeout_s=60, trajectory_timeout_s=5)
+    engine = OneLetterEngine()
+    attempt = manager(
+        ScriptedEnvironment(DONE), engine=engine, admission=Permits(ResetOnly()), limits=limits
+    )
+    if cleared_at == 0.0:
+        attempt.clear()
+    running = asyncio.create_task(attempt.run())
+    await asyncio.sleep(cleared_at)
+    assert not engine.requests
+    attempt.clear()
+    (trajectory,) = await running
+    assert trajectory.outcome is Outcome.COMPLETED
+    assert trajectory.reset_s == 1.0
+    lived = (trajectory.finished_at - trajectory.created_at).total_seconds()
+    assert lived == max(cleared_at, 1.0) + sum(t.generate_s + t.step_s for t in trajectory.turns)
+
+
+async def test_an_attempt_that_waits_for_its_clearance_can_be_cancelled() -> None:
+    environment = ScriptedEnvironment(DONE)
+    attempt = manager(environment, admission=Permits(ResetOnly()))
+    running = asyncio.create_task(attempt.run())
+    await asyncio.sleep(10)
+    attempt.cancel(Cancellation("g1-02", Outcome.CANCELLED, Reason.RUN_STOPPED))
+    (trajectory,) = await running
+    assert (trajectory.outcome, trajectory.token_ids) == (Outcome.CANCELLED, ())
+    assert environment.closed == 1

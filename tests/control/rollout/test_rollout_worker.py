@@ -6,13 +6,14 @@ from random import Random
 import pytest
 
 from rollart_flow.control.inference.llm_proxy import LLMProxy
-from rollart_flow.control.protocols import Cancellation
+from rollart_flow.control.protocols import Change, Order
 from rollart_flow.control.rollout.env_manager import EnvManager
 from rollart_flow.control.rollout.rollout_worker import RolloutWorker
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.types import Assignment, AttemptLimits, Outcome, Reason, Sampling
+from tests.builders import committed
 from tests.dst.environments import FaultyEnvironment, LetterCodec, endless_tasks, wall
 from tests.dst.log import EventLog
 from tests.dst.plans import STOP, Faults
@@ -31,9 +32,16 @@ def make_scheduler(incarnation: int = 0) -> RolloutScheduler:
 
 def hanging(assignment: Assignment, scheduler: RolloutScheduler, host: str) -> EnvManager:
     """An attempt whose environment never answers."""
+    return attempt_at(assignment, scheduler, host, Faults(environment_hangs=1.0))
+
+
+def attempt_at(
+    assignment: Assignment, scheduler: RolloutScheduler, host: str, faults: Faults
+) -> EnvManager:
+    """An attempt without an engine worker."""
     return EnvManager(
         assignment,
-        lambda: FaultyEnvironment(Random(0), Faults(environment_hangs=1.0)),
+        lambda: FaultyEnvironment(Random(0), faults),
         LetterCodec(),
         LLMProxy([], EventLog()),
         AttemptLimits(
@@ -113,12 +121,10 @@ async def test_a_broken_connection_is_raised_once_and_then_tried_again() -> None
     class Flaky(RolloutScheduler):
         broken = True
 
-        async def cancellations(
-            self, host: str, after: int
-        ) -> tuple[int, tuple[Cancellation, ...]]:
+        async def orders(self, host: str, after: int) -> tuple[int, tuple[Order, ...]]:
             if self.broken:
                 raise ConnectionError("coordinator gone")
-            return await super().cancellations(host, after)
+            return await super().orders(host, after)
 
     scheduler = Flaky(endless_tasks(), RolloutSettings(4, 2), StalenessPolicy(1), EventLog())
     host = RolloutWorker("host", scheduler)
@@ -133,3 +139,39 @@ async def test_a_broken_connection_is_raised_once_and_then_tried_again() -> None
     assert await first is Outcome.CANCELLED
     assert (await second)[0].reason is Reason.RUN_STOPPED
     await host.close()
+
+
+async def ahead(kind: type[RolloutScheduler]) -> tuple[RolloutScheduler, EnvManager]:
+    """A scheduler whose only credit is held, and an attempt that is reset ahead."""
+    scheduler = kind(
+        endless_tasks(), RolloutSettings(1, 1), StalenessPolicy(0), EventLog(), ahead=1
+    )
+    (first,) = await scheduler.admit("source", 0)
+    scheduler.apply(committed(first))
+    (second,) = await scheduler.admit("source", 1)
+    return scheduler, attempt_at(second, scheduler, "host", Faults())
+
+
+async def test_a_clearance_reaches_what_was_reset_ahead() -> None:
+    scheduler, attempt = await ahead(RolloutScheduler)
+    host = RolloutWorker("host", scheduler)
+    running = asyncio.create_task(host.run(attempt))
+    await asyncio.sleep(100)
+    assert not running.done()
+    scheduler.apply(Change(evicted=("g00000000", Reason.STALENESS_BOUND)))
+    (trajectory,) = await running
+    assert trajectory.reason is Reason.ENGINE_ERROR, "it asked for tokens, which nobody samples"
+    await host.close()
+
+
+async def test_a_broken_connection_ends_the_wait_for_a_clearance() -> None:
+    class Breaking(RolloutScheduler):
+        async def orders(self, host: str, after: int) -> tuple[int, tuple[Order, ...]]:
+            await asyncio.sleep(100)
+            raise ConnectionError("coordinator gone")
+
+    scheduler, attempt = await ahead(Breaking)
+    host = RolloutWorker("host", scheduler)
+    with pytest.raises(ConnectionError, match="coordinator gone"):
+        await host.run(attempt)
+    await asyncio.gather(host.close(), return_exceptions=True)

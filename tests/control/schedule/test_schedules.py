@@ -259,7 +259,8 @@ def test_run_json_describes_a_schedule_as_in_all_versions() -> None:
     described = describe(sync().switched(prompt_replication=False))
     assert list(described) == [
         "type", "name", "order", "bound", "checks", "admission", "selection", "order_checks",
-        "lockstep", "overlapped", "patient", "queue_scheduling", "prompt_replication", "stages",
+        "lockstep", "overlapped", "patient", "reset_ahead", "queue_scheduling",
+        "prompt_replication", "stages",
         "shared",
     ]  # fmt: skip
     assert described["order"] == ["get_batch", "suspend", "train", "update", "resume"]

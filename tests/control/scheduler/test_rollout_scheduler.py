@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from rollart_flow.control.protocols import Cancellation, Change, RunningAttempt
+from rollart_flow.control.protocols import (
+    Cancellation,
+    Change,
+    Clearance,
+    ResetOnly,
+    RunningAttempt,
+)
 from rollart_flow.control.schedule.selection import WithinWindow
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.groups import GroupRecord
@@ -35,6 +41,7 @@ class Bench:
         group_size: int = 2,
         tasks: Iterator[tuple[Task, int]] | None = None,
         version: int = 0,
+        ahead: int = 0,
         **settings: Any,
     ) -> None:
         self.log = EventLog()
@@ -43,6 +50,7 @@ class Bench:
             RolloutSettings(batch_size, group_size, **settings),
             StalenessPolicy(alpha),
             self.log,
+            ahead=ahead,
             version=version,
         )
         self.index = 0
@@ -73,11 +81,12 @@ class Bench:
         """What the host was told to stop since it was asked last."""
         try:
             async with asyncio.timeout(0.001):
-                cursor, told = await self.scheduler.cancellations(host, self.cursors.get(host, 0))
+                cursor, told = await self.scheduler.orders(host, self.cursors.get(host, 0))
         except TimeoutError:
             return {}
         self.cursors[host] = cursor
-        return {c.trajectory_id: (c.outcome, c.reason) for c in told}
+        stopped = (order for order in told if isinstance(order, Cancellation))
+        return {c.trajectory_id: (c.outcome, c.reason) for c in stopped}
 
 
 def ids(assignments: list[Assignment]) -> list[str]:
@@ -365,18 +374,18 @@ async def test_a_host_that_was_lost_reports_its_attempts_and_misses_nothing() ->
     await bench.start(first)
     await bench.start(second)
     bench.scheduler.version_updated(1)
-    cursor, told = await bench.scheduler.cancellations("host", 0)
+    cursor, told = await bench.scheduler.orders("host", 0)
     assert len(told) == 2
     bench.scheduler.rollout_worker_lost("host")
     for each in await bench.admit_all():
         await bench.start(each, version=1)
     with pytest.raises(UnknownClientError):
-        await bench.scheduler.cancellations("host", cursor)
+        await bench.scheduler.orders("host", cursor)
     running = [RunningAttempt(f"g00000001-{i:02d}", "g00000001", i, 1) for i in range(2)]
     cursor, refused = await bench.scheduler.announce("host", running)
     assert refused == ()
     bench.scheduler.version_updated(2)
-    _, told = await bench.scheduler.cancellations("host", cursor)
+    _, told = await bench.scheduler.orders("host", cursor)
     assert [c.trajectory_id for c in told] == ["g00000001-00", "g00000001-01"]
 
 
@@ -387,25 +396,25 @@ async def test_a_cancellation_finds_the_host_that_took_an_attempt_over() -> None
     bench.scheduler.version_updated(1)
     bench.scheduler.rollout_worker_lost("dead")
     refused = await bench.scheduler.permit(first.trajectory_id, "heir")
-    assert refused is not None
+    assert isinstance(refused, Cancellation)
     assert (refused.outcome, refused.reason) == (Outcome.STALE, Reason.STALENESS_BOUND)
 
 
 async def test_a_host_that_was_lost_by_mistake_hears_later_cancellations() -> None:
     bench = Bench(alpha=0, batch_size=2)
     first, second = await bench.admit_all()
-    listening = asyncio.create_task(bench.scheduler.cancellations("host", 0))
+    listening = asyncio.create_task(bench.scheduler.orders("host", 0))
     await asyncio.sleep(1)
     await bench.start(first)
     bench.scheduler.rollout_worker_lost("host")
     cursor, told = await listening
     assert told == ()
     with pytest.raises(UnknownClientError):
-        await bench.scheduler.cancellations("host", cursor)
+        await bench.scheduler.orders("host", cursor)
     cursor, _ = await bench.scheduler.announce("host", ())
     await bench.start(second)
     bench.scheduler.version_updated(1)
-    _, told = await bench.scheduler.cancellations("host", cursor)
+    _, told = await bench.scheduler.orders("host", cursor)
     assert [c.trajectory_id for c in told] == [second.trajectory_id]
 
 
@@ -429,7 +438,7 @@ async def test_a_restarted_scheduler_takes_over_what_is_in_flight() -> None:
     )
     restarted.version_updated(1)
     stale = await restarted.permit(late.trajectory_id, "host")
-    assert stale is not None
+    assert isinstance(stale, Cancellation)
     assert stale.reason is Reason.STALENESS_BOUND
 
 
@@ -624,10 +633,10 @@ async def test_a_rollout_worker_reports_to_a_restarted_scheduler_and_reads_every
     await scheduler.permit(first.trajectory_id, "host")
     scheduler.stop()
     with pytest.raises(UnknownClientError, match="host has to report"):
-        await scheduler.cancellations("host", 123)
+        await scheduler.orders("host", 123)
     cursor, refused = await scheduler.announce("host", ())
     assert (cursor, refused) == (1 << 32, ())
-    cursor, told = await scheduler.cancellations("host", cursor)
+    cursor, told = await scheduler.orders("host", cursor)
     assert len(told) == 1
     assert cursor == (1 << 32) + 1
 
@@ -732,3 +741,80 @@ async def test_a_window_counts_groups_that_left_before_a_restart() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
             await scheduler.admit("source", 1)
+
+
+async def test_environments_are_reset_ahead_in_the_room_that_ended_attempts_leave() -> None:
+    bench = Bench(alpha=0, batch_size=4, ahead=4)
+    admitted = await bench.admit_all()
+    assert len(admitted) == 4, "all places are taken, so nothing is opened ahead"
+    for each in admitted:
+        await bench.start(each)
+    bench.scheduler.apply(committed(admitted[0]))
+    assert await bench.admit_all() == [], "there is no room for a whole group"
+    bench.scheduler.apply(committed(admitted[1]))
+    ahead = await bench.admit_all()
+    assert {each.group_id for each in ahead} == {"g00000002"}
+    assert bench.scheduler.credits == {"g00000000", "g00000001"}
+    assert [event.subject for event in bench.log.of(EventKind.PREPARE)] == ["g00000002"]
+    assert await bench.scheduler.permit(ahead[0].trajectory_id, "host") == ResetOnly()
+    for each in admitted[2:]:
+        bench.scheduler.apply(committed(each))
+    bench.scheduler.batch_taken(batch_of(1, "g00000000", "g00000001"))
+    _, orders = await bench.scheduler.orders("host", 0)
+    assert orders == (Clearance(ahead[0].trajectory_id),), "the other has not asked yet"
+    assert await bench.scheduler.permit(ahead[1].trajectory_id, "host") is None
+    opened = [event.subject for event in bench.log.of(EventKind.ADMIT)]
+    assert opened == [f"g{n:08d}" for n in range(4)], "the source has asked for another one"
+    assert bench.log.of(EventKind.ADMIT)[2].detail == bench.log.of(EventKind.PREPARE)[0].detail
+
+
+async def test_no_more_attempts_are_reset_ahead_than_the_setting_says() -> None:
+    bench = Bench(alpha=1, batch_size=4, ahead=3)
+    for each in await bench.admit_all():
+        await bench.start(each)
+        bench.scheduler.apply(committed(each))
+    assert len(await bench.admit_all()) == 2, "one group of two, though there is room for more"
+
+
+async def test_a_group_that_fails_ahead_of_its_admission_leaves_its_room() -> None:
+    bench = Bench(alpha=0, batch_size=2, ahead=2, max_attempts=2)
+    for each in await bench.admit_all():
+        await bench.start(each)
+        bench.scheduler.apply(committed(each))
+    for each in await bench.admit_all():
+        bench.scheduler.apply(committed(each, outcome=Outcome.FAILED, start=None))
+    assert [event.subject for event in bench.log.of(EventKind.ABANDON)] == ["g00000001"]
+    assert {each.group_id for each in await bench.admit_all()} == {"g00000002"}
+    bench.scheduler.stop()
+
+
+async def test_a_restarted_scheduler_knows_what_waits_and_what_need_not() -> None:
+    bench = Bench(alpha=0, batch_size=4, ahead=4)
+    groups = [
+        GroupRecord(f"g{n:08d}", Task(f"task-{n}", "a"), admitted=admitted)
+        for n, admitted in enumerate((True, False, False))
+    ]
+    bench.scheduler.restore(groups, next_cursor=3)
+    assert bench.scheduler.credits == {"g00000000", "g00000001"}, "a credit was free"
+    assert [event.subject for event in bench.log.of(EventKind.ADMIT)] == ["g00000001"]
+    running = [RunningAttempt(f"g{n:08d}-00", f"g{n:08d}", 0, None) for n in (1, 2)]
+    cursor, orders = await bench.scheduler.announce("host", running)
+    assert orders == (Clearance("g00000001-00"),)
+    bench.scheduler.apply(Change(evicted=("g00000000", Reason.STALENESS_BOUND)))
+    _, orders = await bench.scheduler.orders("host", cursor)
+    assert orders == (Clearance("g00000002-00"),)
+
+
+async def test_attempts_that_wait_for_their_admission_are_cancelled_at_the_end() -> None:
+    bench = Bench(alpha=0, batch_size=2, ahead=2)
+    for each in await bench.admit_all():
+        await bench.start(each)
+        bench.scheduler.apply(committed(each))
+    ready, queued = await bench.admit_all()
+    await bench.scheduler.permit(ready.trajectory_id, "host")
+    bench.scheduler.stop()
+    over = (Outcome.CANCELLED, Reason.RUN_STOPPED)
+    assert await bench.cancelled() == {ready.trajectory_id: over}
+    assert await bench.scheduler.permit(queued.trajectory_id, "host") == Cancellation(
+        queued.trajectory_id, *over
+    )

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rollart_flow.control.buffer.sample_buffer import SampleBuffer
-from rollart_flow.control.protocols import Cancellation, Change, RunningAttempt
+from rollart_flow.control.protocols import (
+    Cancellation,
+    Change,
+    Clearance,
+    Order,
+    Permission,
+    ResetOnly,
+    RunningAttempt,
+)
 from rollart_flow.control.schedule.staleness import StalenessPolicy
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
@@ -26,6 +34,8 @@ T = TypeVar("T")
 GROUP_SIZE = 2
 BATCH_SIZE = 4
 ALPHA = 1
+AHEAD = 2
+"""Groups that may be opened ahead of their admission."""
 SETTINGS = RolloutSettings(
     BATCH_SIZE, GROUP_SIZE, redundancy=1, extra_groups=1, max_attempts=5, breaker=10_000
 )
@@ -40,11 +50,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.log = EventLog()
         bound = StalenessPolicy(ALPHA)
         self.buffer = SampleBuffer(bound, GROUP_SIZE, self.log)
-        self.scheduler = RolloutScheduler(endless_tasks(), SETTINGS, bound, self.log)
+        self.scheduler = RolloutScheduler(
+            endless_tasks(), SETTINGS, bound, self.log, ahead=AHEAD * SETTINGS.launched
+        )
         self.taken: list[Assignment] = []
         self.running: dict[str, int | None] = {}
+        self.ready: set[str] = set()
+        """Attempts that run and wait for their clearance."""
         self.hosts: dict[str, str] = {}
-        self.cancelled: dict[str, Cancellation] = {}
         self.cursors = {"h0": 0, "h1": 0}
         self.rows: dict[str, Outcome] = {}
         self.changes: list[Change] = []
@@ -81,17 +94,24 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 99), host=st.sampled_from(["h0", "h1"]))
     def permit(self, pick: int, host: str) -> None:
         trajectory_id = self.waiting()[pick % len(self.waiting())]
-        refused: Cancellation | None = self.now(self.scheduler.permit(trajectory_id, host))
-        if refused is None:
-            self.running[trajectory_id] = None
-            self.hosts[trajectory_id] = host
-        else:
-            self.commit_row(trajectory_id, refused.outcome, None)
+        permission: Permission = self.now(self.scheduler.permit(trajectory_id, host))
+        if isinstance(permission, Cancellation):
+            self.commit_row(trajectory_id, permission.outcome, None)
+            return
+        self.running[trajectory_id] = None
+        self.hosts[trajectory_id] = host
+        self.ready.discard(trajectory_id)
+        if isinstance(permission, ResetOnly):
+            self.ready.add(trajectory_id)
 
-    @precondition(lambda self: self.running)
+    def cleared(self) -> list[str]:
+        """Attempts that may generate."""
+        return [each for each in self.running if each not in self.ready]
+
+    @precondition(lambda self: self.cleared())
     @rule(pick=st.integers(0, 99), told=st.booleans())
     def first_token(self, pick: int, told: bool) -> None:
-        trajectory_id = list(self.running)[pick % len(self.running)]
+        trajectory_id = self.cleared()[pick % len(self.cleared())]
         if self.running[trajectory_id] is None:
             self.running[trajectory_id] = self.version
         if told:
@@ -106,6 +126,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def finish(self, pick: int, outcome: Outcome, twice: bool) -> None:
         trajectory_id = list(self.running)[pick % len(self.running)]
         version = self.running.pop(trajectory_id)
+        if trajectory_id in self.ready:  # nothing was generated, but its reset may have failed
+            self.ready.discard(trajectory_id)
+            self.commit_row(trajectory_id, Outcome.FAILED, None)
+            return
         self.commit_row(trajectory_id, outcome, self.version if version is None else version)
         if twice:
             self.commit_row(trajectory_id, Outcome.COMPLETED, self.version)
@@ -122,27 +146,32 @@ class SchedulerMachine(RuleBasedStateMachine):
         return [RunningAttempt(f"{g}-{a}", g, int(a), v) for (g, a), v in attempts]
 
     @rule(host=st.sampled_from(["h0", "h1"]), heard=st.booleans())
-    def hear_cancellations(self, host: str, heard: bool) -> None:
-        answer: tuple[int, tuple[Cancellation, ...]] | None
+    def hear_orders(self, host: str, heard: bool) -> None:
+        answer: tuple[int, tuple[Order, ...]] | None
         try:
-            answer = self.now(self.scheduler.cancellations(host, self.cursors[host]))
+            answer = self.now(self.scheduler.orders(host, self.cursors[host]))
         except UnknownClientError:
             answer, heard = self.now(self.scheduler.announce(host, self.running_on(host))), True
         if answer is None or not heard:
             return
         self.cursors[host], told = answer
-        for cancellation in told:
-            self.cancelled[cancellation.trajectory_id] = cancellation
-            if self.hosts.get(cancellation.trajectory_id) == host:
-                version = self.running.pop(cancellation.trajectory_id, -1)
-                if version != -1:
-                    self.commit_row(cancellation.trajectory_id, cancellation.outcome, version)
+        for order in told:
+            if self.hosts.get(order.trajectory_id) != host:
+                continue
+            if isinstance(order, Clearance):
+                self.ready.discard(order.trajectory_id)
+                continue
+            version = self.running.pop(order.trajectory_id, -1)
+            if version != -1:
+                self.ready.discard(order.trajectory_id)
+                self.commit_row(order.trajectory_id, order.outcome, version)
 
     @rule(host=st.sampled_from(["h0", "h1"]))
     def lose_host(self, host: str) -> None:
         self.scheduler.rollout_worker_lost(host)
         for trajectory_id in [t for t in self.running if self.hosts[t] == host]:
             del self.running[trajectory_id]
+            self.ready.discard(trajectory_id)
 
     @precondition(lambda self: self.buffer.cursor > self.cursor)
     @rule(repeat=st.booleans())
@@ -179,6 +208,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(self.scheduler.credits) <= self.scheduler.limit == 5
 
     @invariant()
+    def only_what_is_admitted_generates(self) -> None:
+        began = {t.rsplit("-", 1)[0] for t, v in self.running.items() if v is not None}
+        assert not began & self.scheduler.ahead
+        assert len(self.scheduler.ahead) <= AHEAD
+        assert not self.scheduler.ahead & self.scheduler.credits
+
+    @invariant()
     def attempts_are_unique(self) -> None:
         ids = [a.trajectory_id for a in self.taken]
         assert len(ids) == len(set(ids))
@@ -202,11 +238,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.apply_all()
             self.admit(again=False)
             for host in ("h0", "h1"):
-                self.hear_cancellations(host, heard=True)
+                self.hear_orders(host, heard=True)
             while self.waiting():
                 self.permit(pick=0, host="h0")
-            while self.running:
-                self.finish(pick=0, outcome=Outcome.COMPLETED, twice=False)
+            while self.cleared():
+                trajectory_id = self.cleared()[0]
+                place = list(self.running).index(trajectory_id)
+                self.finish(pick=place, outcome=Outcome.COMPLETED, twice=False)
             self.step()
             if len(self.batches) >= before + 3:
                 break
@@ -221,6 +259,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     def nothing_is_lost(self) -> None:
         """Each attempt has one row; each row is trained on, pending, untrainable or in an event."""
         self.scheduler.stop()
+        for host in ("h0", "h1"):
+            self.hear_orders(host, heard=True)
         while self.waiting():
             self.permit(pick=0, host="h0")
         self.apply_all()

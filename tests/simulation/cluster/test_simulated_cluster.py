@@ -22,6 +22,7 @@ from rollart_flow.control.schedule.schedules import (
 from rollart_flow.errors import RunFailedError
 from rollart_flow.simulation.cluster.simulated_cluster import simulate
 from rollart_flow.simulation.hardware import H20, H800, INTRA_CLUSTER, QWEN3_8B
+from rollart_flow.simulation.latencies import FixedLatency
 from rollart_flow.simulation.record import Activity, Record
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
 from rollart_flow.simulation.workloads import FROZEN_LAKE, GEM_MATH, SWE, WEB, SimulatedDomain
@@ -130,6 +131,20 @@ def test_rollart_plus_throws_nothing_away_for_its_age(seed: int) -> None:
     assert lost_tokens(plus, Reason.STALENESS_BOUND) == 0
     plain = simulate(ONE_POOL, rollart(1), seed=seed, steps=6)
     assert lost_tokens(plain, Reason.STALENESS_BOUND) > 0
+
+
+def test_environments_that_start_slowly_start_ahead_of_their_admission() -> None:
+    """Resets then take no time of a step, and no more environments are open than without it."""
+    scenario = replace(ONE_POOL, domains=(replace(GEM_MATH, reset_s=FixedLatency(60.0)),))
+    ready = simulate(ONE_POOL, rollart_plus(1), seed=0, steps=8)
+    ahead = simulate(scenario, rollart_plus(1), seed=0, steps=8)
+    after = simulate(scenario, rollart_plus(1).switched(reset_ahead=False), seed=0, steps=8)
+    ready_s, ahead_s, after_s = (
+        r.steps[-1].ended - r.steps[3].ended for r in (ready, ahead, after)
+    )
+    assert after_s > 1.2 * ready_s
+    assert ahead_s < 1.05 * ready_s
+    assert ahead.most_running <= scenario.slots(rollart_plus(1))
 
 
 def test_attempts_do_the_same_under_every_schedule() -> None:

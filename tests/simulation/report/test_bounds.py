@@ -183,6 +183,14 @@ def test_no_choice_of_versions_beats_the_longest_path_and_one_attains_it() -> No
         assert path_s(steps, (), push, oldest) == least_of_all_choices(steps, push, alpha)
 
 
+def test_attempts_that_had_begun_bound_the_path_by_what_was_left_of_them() -> None:
+    steps, before, oldest = [(2.0, 5.0), (2.0, 5.0)], (-1.0, 0.0), (2.0, 3.0)
+    free = path_s(steps, before, 1.0, oldest)
+    assert path_s(steps, before, 1.0, oldest, (free - 4.0,)) == free, "they have ended by then"
+    assert path_s(steps, before, 1.0, oldest, (20.0,)) == 24.0, "both trainings follow"
+    assert path_s(steps, before, 1.0, oldest, (0.0, 20.0)) == 22.0
+
+
 def test_rollart_plus_nearly_reaches_the_path_of_training_transfer_and_longest_attempt() -> None:
     """Engines have nothing to do, so that a step takes a third of one version's path."""
     idle = replace(WEB, turns=FixedLatency(10), step_s=FixedLatency(8.0), failure=0.0)
