@@ -154,9 +154,10 @@ class Rollout(GeneratingNode, Trajectories, _Boxes):
     """Groups in flight beyond what the batch needs."""
     max_ahead: NotNegative | None = None
     """Attempts whose environments are reset before their group is admitted, if the schedule has
-    any, as `rollart_plus` does. They take the places of attempts that have ended: at no time are
-    there more environments than without them. None: as many as a batch has. There are always fewer
-    than any one place of `max_concurrent`, `max_sandboxes` or `init_slots` that they hold."""
+    any, as `rollart_plus` does: so many more environments there may be at a time. None: as many as
+    a batch has, but only in the places of attempts that have ended, so that there are never more
+    environments than without them. There are always fewer than the places of `max_concurrent`,
+    `max_sandboxes` and `init_slots`, which they hold while they wait."""
     max_replacements: Converted[NotNegative | None, int] = setting(default=None)
     """Failed attempts per group that are replaced; None: `group_size`."""
     workers: Count = 1

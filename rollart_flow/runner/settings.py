@@ -95,6 +95,7 @@ def coordinator_settings(
             redundancy=rollout.redundancy,
             extra_groups=rollout.extra_groups,
             ahead=attempts_ahead(pipeline),
+            extra_environments=0 if rollout.max_ahead is None else attempts_ahead(pipeline),
             max_attempts=group_size + rollout.redundancy + rollout.max_replacements,
             own_sampling=sampling_of(rollout, tasks.domains, uri),
             seed=pipeline.seed,

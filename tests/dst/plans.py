@@ -107,6 +107,7 @@ class Plan:
     extra_groups: int = 0
     ahead: int = 0
     """Attempts that may be reset before their group is admitted, if the schedule has any."""
+    extra_environments: int = 0
     max_attempts: int | None = None
     hosts: int = 3
     slots: int = 8
@@ -153,6 +154,7 @@ class Plan:
             self.redundancy,
             self.extra_groups,
             ahead=self.ahead,
+            extra_environments=self.extra_environments,
             max_attempts=self.max_attempts,
             breaker=_NEVER,
             refusals=_NEVER,
@@ -244,6 +246,7 @@ def plan_of(seed: int) -> Plan:
         plan,
         schedule=schedule,
         ahead=ahead,
+        extra_environments=draw.choice((0, ahead)),
         slots=slots,
         faults=faults,
         kills=kills,

@@ -12,7 +12,7 @@ from rollart_flow.control.schedule.schedules import flash, named_schedule
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.simulation.stored.tables import read_tables
 from rollart_flow.store import Run, open_run
-from rollart_flow.types import Batch, EventKind
+from rollart_flow.types import Batch, EventKind, Split
 from tests.runner.local import events
 from tests.runner.world import source
 
@@ -136,7 +136,8 @@ def check_ahead(run: Run) -> None:
     assert prepared, "attempts that ended left room for the next groups"
     assert admitted == sorted(admitted)
     assert set(admitted) >= set(prepared[:-4]), "the last ones may wait at the end"
-    started = run.trajectories.filter(pl.col("policy_version_start").is_not_null())
+    sampled = pl.col("policy_version_start").is_not_null()
+    started = run.trajectories.filter(sampled, pl.col("split") == Split.TRAIN)
     assert set(started.collect()["group_id"]) <= set(admitted)
 
 

@@ -1,9 +1,8 @@
 """GroupOpener: opens a group for the next task, whenever the admission rule allows it.
 
 A schedule may have groups opened ahead of their admission, whose environments are reset meanwhile.
-The invariants: groups are admitted in the order of their positions; all attempts in flight, those
-of groups that were opened ahead included, are at most as many as the credits stand for when one
-more group is opened ahead.
+The invariants: groups are admitted in the order of their positions; when one more group is opened
+ahead, there is room for its attempts beside all others in flight.
 """
 
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ class GroupOpener:
         needed: number of groups in a batch.
         ahead: largest number of groups that are opened ahead of their admission.
         launched: number of attempts that a group starts with.
+        room: largest number of attempts in flight with which a group is opened ahead.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class GroupOpener:
         *,
         ahead: int,
         launched: int,
+        room: int,
     ) -> None:
         self._tasks = TaskSource(tasks)
         self._admission = admission
@@ -55,6 +56,7 @@ class GroupOpener:
         self._needed = needed
         self._ahead = ahead
         self._launched = launched
+        self._room = room
 
     def admit(self) -> None:
         """Admit groups that were opened ahead, the oldest first, while the rule allows it."""
@@ -76,10 +78,10 @@ class GroupOpener:
         )
 
     def _room_ahead(self) -> bool:
-        """Whether one more group may be opened ahead: attempts that have ended left it room."""
+        """Whether one more group may be opened ahead."""
         registry = self._registry
         in_flight = len(registry.attempts) + self._launched
-        return len(registry.ahead) < self._ahead and in_flight <= self._limit * self._launched
+        return len(registry.ahead) < self._ahead and in_flight <= self._room
 
     def open(self) -> bool:
         """Open one group, ahead of its admission if it has to wait for that.

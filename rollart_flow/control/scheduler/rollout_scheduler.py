@@ -77,6 +77,7 @@ class RolloutScheduler:
         self._opener = GroupOpener(
             tasks, admission, self._registry, self._lifecycle, self.limit,
             settings.groups_per_batch, ahead=ahead // settings.launched, launched=settings.launched,
+            room=self.limit * settings.launched + settings.extra_environments,
         )  # fmt: skip
         self._stopped = False
         self._failure: RunFailedError | None = None

@@ -28,6 +28,9 @@ class RolloutSettings:
     """Most attempts whose environments are reset before their group is admitted, where the
     schedule has any; by default `batch_size`. What an attempt that is ready may hold while it
     waits, such as a place in a process, must be there once more than so often."""
+    extra_environments: int = 0
+    """Attempts that are reset ahead beside as many in flight as the credits stand for; all others
+    take the places of attempts that have ended."""
     max_attempts: int | None = None
     """Attempts after which an incomplete group is abandoned; by default three per member, plus
     `redundancy`."""
@@ -52,11 +55,9 @@ class RolloutSettings:
                 f"batch_size is {self.batch_size}, "
                 f"but must be a multiple of group_size {self.group_size}"
             )
-        for name in ("redundancy", "extra_groups"):
-            if getattr(self, name) < 0:
+        for name in ("redundancy", "extra_groups", "ahead", "extra_environments"):
+            if (getattr(self, name) or 0) < 0:
                 raise SettingsError(f"{name} is {getattr(self, name)}, but must be at least 0")
-        if self.ahead is not None and self.ahead < 0:
-            raise SettingsError(f"ahead is {self.ahead}, but must be at least 0")
         if self.attempts_limit < self.launched:
             raise SettingsError(
                 f"max_attempts is {self.max_attempts}, but a group starts with {self.launched}"

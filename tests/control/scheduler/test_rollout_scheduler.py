@@ -776,6 +776,12 @@ async def test_no_more_attempts_are_reset_ahead_than_the_setting_says() -> None:
     assert len(await bench.admit_all()) == 2, "one group of two, though there is room for more"
 
 
+async def test_further_environments_are_reset_ahead_without_any_place_of_ended_attempts() -> None:
+    bench = Bench(alpha=0, batch_size=4, ahead=4, extra_environments=2)
+    assert len(await bench.admit_all()) == 6
+    assert bench.scheduler.ahead == {"g00000002"}
+
+
 async def test_a_group_that_fails_ahead_of_its_admission_leaves_its_room() -> None:
     bench = Bench(alpha=0, batch_size=2, ahead=2, max_attempts=2)
     for each in await bench.admit_all():
