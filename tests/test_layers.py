@@ -141,13 +141,10 @@ def test_rooms_of_a_package_import_only_those_below_them(
     assert not backward
 
 
-@pytest.mark.parametrize(("package", "least"), [("envs", 50), ("sandbox", 50)])
-def test_no_modules_of_environments_or_boxes_import_each_other(package: str, least: int) -> None:
+def test_no_modules_import_each_other() -> None:
     """Not even within functions or for type checkers: a session knows no domain, and so on."""
-    folder = PACKAGE / package
     names = {
-        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
-        for path in modules(folder)
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in modules()
     }
     graph: dict[str, set[str]] = {}
     for name, path in names.items():
@@ -155,5 +152,5 @@ def test_no_modules_of_environments_or_boxes_import_each_other(package: str, lea
         found = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
         parts = {f"{node.module}.{alias.name}" for node in found for alias in node.names}
         graph[name] = (parts | {str(node.module) for node in found}) & names.keys()
-    assert len(graph) > least
+    assert len(graph) > 900
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules

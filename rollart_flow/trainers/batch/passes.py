@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rollart_flow.trainers.batch.ragged import Array, Ragged
-
-if TYPE_CHECKING:
-    from rollart_flow.trainers.batch.training_batch import TrainingBatch
 
 FIXED_COST_TOKENS = 256
 """Cost of one more micro-batch in padded tokens; measured for small models on a CPU."""
@@ -177,13 +173,3 @@ def buckets(
         found.append(order[cut[end] : end])
         end = int(cut[end])
     return found[::-1]
-
-
-def check_passes(batch: TrainingBatch, micro_batch_tokens: int, vocabulary: int) -> None:
-    """Make each micro-batch of a batch, so that a bad row is found now.
-
-    Raises:
-        BatchError: a row cannot be trained on.
-    """
-    for rows in packs(batch.used_lengths, micro_batch_tokens):
-        batch.micro_batch(rows, vocabulary)

@@ -21,6 +21,7 @@ from rollart_flow.errors import BatchError
 from rollart_flow.models.pictures import PictureProcessor
 from rollart_flow.trainers.batch.columns import Columns, read_columns
 from rollart_flow.trainers.batch.micro_batch import MicroBatch, packed_tokens, padded_tokens
+from rollart_flow.trainers.batch.passes import packs
 from rollart_flow.trainers.batch.pictures import BatchPictures, read_pictures
 from rollart_flow.trainers.batch.ragged import (
     Array,
@@ -138,6 +139,15 @@ class TrainingBatch:
             columns={name: torch.from_numpy(values[at]) for name, values in columns.values.items()},
             features=self._features(rows, tokens),
         )
+
+    def check_passes(self, micro_batch_tokens: int, vocabulary: int) -> None:
+        """Make each micro-batch, so that a bad row is found now.
+
+        Raises:
+            BatchError: a row cannot be trained on.
+        """
+        for rows in packs(self.used_lengths, micro_batch_tokens):
+            self.micro_batch(rows, vocabulary)
 
     def _features(self, rows: Array, token_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the further inputs of the model for the rows of a micro-batch."""

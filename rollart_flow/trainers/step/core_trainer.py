@@ -25,7 +25,6 @@ from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.errors import BatchError, TrainerError
 from rollart_flow.text import counted
 from rollart_flow.trainers.base import StepResult, Trainer
-from rollart_flow.trainers.batch.passes import check_passes
 from rollart_flow.trainers.batch.training_batch import TrainingBatch, read_batch, read_scorable
 from rollart_flow.trainers.checkpoint.checkpoint import RNG, Checkpoint
 from rollart_flow.trainers.ranks import Ranks
@@ -287,7 +286,8 @@ class CoreTrainer(Trainer):
         """Refuse a bad row in every rank, so that no rank waits for one that refused it alone."""
         batch.check(self._model.config.vocab_size)
         if self._ranks.count > 1:
-            check_passes(batch, self.settings.micro_batch_tokens, self._model.config.vocab_size)
+            tokens = self.settings.micro_batch_tokens
+            batch.check_passes(tokens, self._model.config.vocab_size)
 
     def _recompute(self, batch: TrainingBatch) -> OldPolicy:
         tokens = self.settings.micro_batch_tokens
