@@ -15,8 +15,6 @@ from rollart_flow.operators.tasks import checked_task
 from rollart_flow.pipeline.loading import pipeline_in, read_source
 from rollart_flow.types import Split, Task
 
-LIMIT = 1000
-"""Number of tasks of a domain that are checked unless another number is given."""
 _TIMEOUT_S = 600.0
 """Limit of each call of the environment of a folder's task [s]; a pipeline has its own."""
 _REPEATED = 2

@@ -148,7 +148,7 @@ def _words(node: Node) -> tuple[str, str, str, str]:
 
 
 def _rollout_words(node: Rollout) -> tuple[str, str]:
-    """The processes of a rollout, and its settings."""
+    """Processes and settings of a rollout."""
     units = f" of {node.engine_units} units" if node.engine_units > 1 else ""
     parallel = f"{_count(node.workers, 'worker')}, {_count(node.engine_workers, 'engine')}{units}"
     if node.prefill_workers:
@@ -161,7 +161,7 @@ def _rollout_words(node: Rollout) -> tuple[str, str]:
 
 
 def _evaluate_words(node: Evaluate) -> str:
-    """How often an evaluation runs, and its settings."""
+    """Frequency and settings of an evaluation."""
     tasks = "episode" if node.samples == 1 else "task"
     said = f"every {_count(node.every, 'version')}, {_count(node.episodes, tasks)} by domain"
     said += "" if node.samples == 1 else f", {node.samples} samples of each"
