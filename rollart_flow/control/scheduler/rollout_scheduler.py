@@ -149,13 +149,16 @@ class RolloutScheduler:
         An attempt that has already ended, or whose group has left, is refused.
         """
         attempt = self._registry.attempts.get(trajectory_id)
+        over = Cancellation(trajectory_id, Outcome.CANCELLED, Reason.RUN_STOPPED)
         if attempt is None and self._stopped:
-            return Cancellation(trajectory_id, Outcome.CANCELLED, Reason.RUN_STOPPED)
+            return over
         if attempt is None:
             return Cancellation(trajectory_id, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
         if worker not in attempt.workers:
             attempt.workers[worker] = None
             attempt.version = None
+        if attempt.cancellation is None and self._stopped:
+            attempt.cancellation = over  # a rollout worker has reported it only now
         if attempt.cancellation is None and attempt.assignment.group_id in self._registry.ahead:
             return ResetOnly()
         return attempt.cancellation

@@ -824,3 +824,15 @@ async def test_attempts_that_wait_for_their_admission_are_cancelled_at_the_end()
     assert await bench.scheduler.permit(queued.trajectory_id, "host") == Cancellation(
         queued.trajectory_id, *over
     )
+
+
+async def test_a_scheduler_that_restarts_after_the_end_cancels_what_was_reset_ahead() -> (
+    None
+):
+    bench = Bench(alpha=0, batch_size=2, ahead=2)
+    task = Task("task-0", "a")
+    bench.scheduler.restore([GroupRecord(f"g{n:08d}", task, admitted=not n) for n in (0, 1)], 2)
+    bench.scheduler.stop()
+    ready = RunningAttempt("g00000001-00", "g00000001", 0, None)
+    _, orders = await bench.scheduler.announce("host", [ready])
+    assert orders == (Cancellation("g00000001-00", Outcome.CANCELLED, Reason.RUN_STOPPED),)
