@@ -1,7 +1,8 @@
 """Lower bounds of the step time for the attempts that a run trained on.
 
 The invariant: each bound holds for every schedule with the same staleness bound, given the same
-attempts: it assumes perfect packing, no waiting, no pull of weights, and no discarded trajectory.
+attempts: it assumes perfect packing, no waiting, and no discarded trajectory. Of the pulls of
+weights it counts the part for which the engines must be suspended, on the path of `cycle_s`.
 """
 
 import math
@@ -147,7 +148,10 @@ def bound(
     cycle = 0.0
     if not serial:
         follows = list(zip(training, chains, strict=True))
-        cycle = path_s(follows, before, scenario.push_s, oldest_versions(schedule.bound), begun)
+        cycle = path_s(
+            follows, before, scenario.push_s, oldest_versions(schedule.bound), begun,
+            scenario.exposed_s,
+        )  # fmt: skip
     return StepTimeBound(rollout, math.fsum(training) / count, longest, push, cycle / count, serial)
 
 

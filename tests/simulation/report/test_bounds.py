@@ -151,7 +151,7 @@ def test_a_chain_is_an_attempt_alone_on_the_fastest_worker_without_its_reset() -
 # What ROLL Flash promises, where its assumptions hold: a worker takes one sample at a time.
 
 
-def least_of_all_choices(steps: list[tuple[int, int]], push: int, alpha: int) -> int:
+def least_of_all_choices(steps: list[tuple[int, int]], push: int, pause: int, alpha: int) -> int:
     """Time until the last step is trained: the least over every choice of the version that the
     engines serve at each batch, of the version that starts its longest trajectory, and of delays of
     the swaps."""
@@ -163,12 +163,14 @@ def least_of_all_choices(steps: list[tuple[int, int]], push: int, alpha: int) ->
             zip(steps, choices, strict=True), start=1
         ):
             newest, served = step - 1, max(0, step - 1 - behind)
-            swap = served_since.get(newest, ended[newest] + push + delay)
+            swap = served_since.get(newest, ended[newest] + push + delay + pause)
             if served == newest:
                 served_since[newest] = swap
-            begun = served_since[max(0, served - age)]
+            first = max(0, served - age)
+            chain += pause if first < served else 0
+            begun = served_since[first]
             formed = max(ended[newest], begun + chain, swap if served == newest else 0)
-            served_since[newest] = swap if served == newest else max(swap, formed)
+            served_since[newest] = swap if served == newest else max(swap, formed + pause)
             ended.append(formed + training)
         best = min(best, ended[-1])
     return best
@@ -178,9 +180,10 @@ def test_no_choice_of_versions_beats_the_longest_path_and_one_attains_it() -> No
     chance = Random(5)
     for alpha in (0, 1, 1, 1, 1, 1):
         steps = [(chance.randint(1, 9), chance.randint(0, 30)) for _ in range(4)]
-        push = chance.randint(0, 9)
+        push, pause = chance.randint(0, 9), chance.randint(0, 4)
         oldest = (1.0 + alpha, 2.0 + alpha)
-        assert path_s(steps, (), push, oldest) == least_of_all_choices(steps, push, alpha)
+        found = path_s(steps, (), push, oldest, swap_s=pause)
+        assert found == least_of_all_choices(steps, push, pause, alpha)
 
 
 def test_attempts_that_had_begun_bound_the_path_by_what_was_left_of_them() -> None:
