@@ -826,9 +826,7 @@ async def test_attempts_that_wait_for_their_admission_are_cancelled_at_the_end()
     )
 
 
-async def test_a_scheduler_that_restarts_after_the_end_cancels_what_was_reset_ahead() -> (
-    None
-):
+async def test_a_scheduler_that_restarts_after_the_end_cancels_what_was_reset_ahead() -> None:
     bench = Bench(alpha=0, batch_size=2, ahead=2)
     task = Task("task-0", "a")
     bench.scheduler.restore([GroupRecord(f"g{n:08d}", task, admitted=not n) for n in (0, 1)], 2)
