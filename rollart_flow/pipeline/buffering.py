@@ -50,6 +50,11 @@ class Buffer(Node):
     name: Name = "buffer"
     """Name of the node."""
 
+    def _expect(self, up: object) -> None:
+        super()._expect(up)
+        if isinstance(up, Trajectories) and up.drawn:
+            raise SettingsError("holds no stored trajectories; train(...) takes them without it")
+
     def _check(self) -> None:
         if not self.up.scored:
             raise SettingsError("unscored trajectories cannot be trained on; add reward(...)")
@@ -120,7 +125,9 @@ class Mix(Node):
             raise SettingsError("no stored(...) to mix with the buffer; give at least one")
         for source in self.others:
             if not isinstance(source, Stored):
-                raise SettingsError(f"takes buffer(...) and then stored(...), got {source!r}")
+                raise SettingsError(
+                    f"takes buffer(...) and then stored(...), got {getattr(source, 'kind', source)}"
+                )
             self._check_source(source)
         shares = fitted("weights", tuple[Positive, ...], tuple(self.weights))
         if len(shares) != 1 + len(self.others):

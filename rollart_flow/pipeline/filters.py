@@ -45,6 +45,11 @@ class Filter(Trajectories):
     name: Name = "filter"
     """Name of the node."""
 
+    def _expect(self, up: object) -> None:
+        super()._expect(up)
+        if isinstance(up, Trajectories) and up.drawn:
+            raise SettingsError("filters no stored trajectories; give stored(...) the filter=")
+
     def _check(self) -> None:
         check_expression(self.expression, scored=self.up.scored)
 

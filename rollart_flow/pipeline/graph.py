@@ -3,7 +3,8 @@
 Invariant: exactly one tasks, rollout, reward, buffer and train node, any number of filters
 between rollout and buffer, at most one evaluate, one policy, and no name twice. The policy is the
 feedback edge from train to rollout: a value that they share, so that the graph has no cycle. An
-offline pipeline trains on what is stored alone, and has none of tasks, rollout, reward and buffer.
+offline pipeline trains on what is stored alone, and has none of tasks, rollout and buffer; its
+reward, if there is one, scores its evaluation.
 """
 
 import re
@@ -120,8 +121,8 @@ class Graph:
                 "there is none; add evaluate(...), or leave warm_start out"
             )
         scored = (*self.task_domains, *(self.evaluate.domains if self.evaluate else ()))
-        if not self.offline:
-            self._check_reward(domain.name for domain in scored)
+        if self.reward is not None:
+            self._check_reward(self.reward, [domain.name for domain in scored])
         for domain in scored:
             if domain.shows_images:
                 try:
@@ -136,15 +137,21 @@ class Graph:
                     "give both the same"
                 )
 
-    def _check_reward(self, domains: Iterable[str]) -> None:
+    def _check_reward(self, node: Reward, domains: Iterable[str]) -> None:
+        if self.offline and self.evaluate is None:
+            raise PipelineError(
+                f"{node.name}: it scores the evaluation of a pipeline that trains on what is "
+                "stored, and there is none; add evaluate(...), or give the rows other rewards with "
+                "`rollart rescore` and stored(..., rescored=NAME)"
+            )
         try:
-            check_domains(self.reward.by_domain, domains)
+            check_domains(node.by_domain, domains)
         except SettingsError as error:
-            raise PipelineError(f"{self.reward.name}: {error}") from error
+            raise PipelineError(f"{node.name}: {error}") from error
         if self.evaluate is not None and self.evaluate.reward is not None:
             raise PipelineError(
-                f"{self.evaluate.name}: {self.reward.name}(...) scores evaluation too; leave out "
-                "reward here, which is for a pipeline that trains on what is stored alone"
+                f"{self.evaluate.name}: {node.name}(...) scores evaluation too; leave out reward "
+                "here, which is for a pipeline without that node"
             )
 
     def _check_pools(self) -> None:
@@ -172,8 +179,8 @@ class Graph:
 
     @property
     def offline(self) -> bool:
-        """Whether batches are drawn from what is stored alone; then there is no tasks, rollout,
-        reward or buffer node to ask for."""
+        """Whether batches are drawn from what is stored alone; then there is no tasks, rollout or
+        buffer node to ask for."""
         return self.train.buffer is None
 
     @property
@@ -200,9 +207,9 @@ class Graph:
     def reward_in(self, domain: str) -> tuple[RewardFunction, float]:
         """Return the reward of a domain's trajectories, and the time limit of each call [s].
 
-        In an offline pipeline, of which only evaluation scores, it is that of `evaluate`.
+        Without a reward node, it is that of `evaluate`, which alone scores then.
         """
-        if self.offline:
+        if self.reward is None:
             own = None if self.evaluate is None else self.evaluate.reward
             return own or environment_reward, TIMEOUT_S
         return self.reward.function, self.reward.timeout_in(domain)
@@ -221,8 +228,9 @@ class Graph:
         return tuple(node for node in self.nodes if isinstance(node, Filter))
 
     @property
-    def reward(self) -> Reward:
-        return self._only(Reward)
+    def reward(self) -> Reward | None:
+        """The node that scores trajectories; an offline pipeline may have none."""
+        return next((node for node in self.nodes if isinstance(node, Reward)), None)
 
     @property
     def buffer(self) -> Buffer:

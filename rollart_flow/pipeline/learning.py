@@ -1,7 +1,7 @@
 """The nodes of the learning side of a pipeline: train and evaluate."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.algorithms.parts.branches import BranchWeight
@@ -17,7 +17,7 @@ from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.keywords import Converted, nested, part, setting
 from rollart_flow.pipeline.node import Node, node, variadic
 from rollart_flow.pipeline.producing import check_unique
-from rollart_flow.pipeline.scoring import MAX_CONCURRENT, TIMEOUT_S, reward_function
+from rollart_flow.pipeline.scoring import MAX_CONCURRENT, TIMEOUT_S, Reward, reward_function
 from rollart_flow.pipeline.stored import Stored
 from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.trainers.build import check_trainer, check_updates
@@ -45,8 +45,9 @@ class Train(Node, _Trains):
     kind: ClassVar[str] = "train"
     takes: ClassVar[tuple[str, ...]] = ("buffer", "mix", "stored")
 
-    up: Buffer | Mix | Stored = part(kw_only=False)
-    """The buffer that forms the batches; what mixes stored trajectories in; or `stored` alone."""
+    up: Buffer | Mix | Stored | Reward = part(kw_only=False)
+    """The buffer that forms the batches; what mixes stored trajectories in; or `stored` alone, or
+    with a `reward` of evaluation after it."""
     policy: Policy = part(kw_only=False)
     """The policy to train; the one that rolls out, if there is a rollout."""
     algorithm: Algorithm = setting(kw_only=False)
@@ -79,12 +80,16 @@ class Train(Node, _Trains):
     name: Name = "train"
     """Name of the node."""
 
+    def _expect(self, up: object) -> None:
+        if not (isinstance(up, Reward) and up.drawn):
+            super()._expect(up)
+
     def _check(self) -> None:
         check_updates(self.algorithm, self.trainer, self.branch_weight)
         transport_of(self.weight_store).check(self._transfer_ends())
-        if self.minibatches > self.up.batch_size:
+        if self.minibatches > self.batch_size:
             raise SettingsError(
-                f"{self.minibatches} minibatches of a batch of {self.up.batch_size}; take fewer"
+                f"{self.minibatches} minibatches of a batch of {self.batch_size}; take fewer"
             )
         check_trainer(self.policy, self.trainer)
         if self.algorithm.needs_preferences and self.buffer is not None:
@@ -98,16 +103,28 @@ class Train(Node, _Trains):
     @property
     def buffer(self) -> Buffer | None:
         """The buffer that forms the batches; None if all of them are drawn from what is stored."""
-        if isinstance(self.up, Stored):
+        source = self._source
+        if isinstance(source, Stored):
             return None
-        return self.up if isinstance(self.up, Buffer) else self.up.up
+        return source if isinstance(source, Buffer) else source.up
 
     @property
     def stored(self) -> tuple[Stored, ...]:
         """The sources of stored trajectories; there may be none."""
-        if isinstance(self.up, Buffer):
+        source = self._source
+        if isinstance(source, Buffer):
             return ()
-        return (self.up,) if isinstance(self.up, Stored) else self.up.others
+        return (source,) if isinstance(source, Stored) else source.others
+
+    @property
+    def batch_size(self) -> int:
+        """Episodes of one training step, new and stored."""
+        return self._source.batch_size
+
+    @property
+    def _source(self) -> Buffer | Mix | Stored:
+        """The node that the batches are of, without a reward that scores evaluation alone."""
+        return cast("Stored", self.up.up) if isinstance(self.up, Reward) else self.up
 
     @property
     def weight_store(self) -> str:
@@ -162,9 +179,9 @@ class Evaluate(GeneratingNode):
     and training take no adapter: tokens sampled with one would not be those of the policy that is
     trained on them."""
     reward: Converted[RewardFunction | str | None, RewardFunction | None] = part(default=None)
-    """Function that scores the episodes of an offline pipeline, as `fn` of the node `reward`, which
-    such a pipeline has not; None: the environment's own reward. In a pipeline that rolls out, the
-    node `reward` scores them."""
+    """Function that scores the episodes of an offline pipeline without a node `reward`, as `fn` of
+    that node; None: the environment's own reward. A node `reward` scores them where there is
+    one."""
     name: Name = "evaluate"
     """Name of the node."""
 

@@ -92,7 +92,7 @@ def _carries(up: Node) -> str:
             return "assignments"
         case Buffer() | Mix():
             return "batches"
-        case Stored():
+        case Stored() | Reward(drawn=True):
             return "stored trajectories"
         case Trajectories(scored=True):
             return "scored trajectories"
@@ -122,6 +122,8 @@ def _words(node: Node) -> tuple[str, str, str, str]:
         case Reward():
             scored_by = "the environment" if node.fn is None else name_of(node.fn)
             at_once = f"{node.max_concurrent} at a time"
+            if node.drawn:
+                return EVALUATION, "with evaluation", at_once, f"evaluation by {scored_by}"
             return PRODUCER, "Ray Data actors", at_once, f"by {scored_by}"
         case Buffer():
             bound = (
@@ -139,7 +141,7 @@ def _words(node: Node) -> tuple[str, str, str, str]:
             return CONSUMER, "with train", "1", f"{node.up.batch_size} new a batch, {added}"
         case Train():
             what = f"{node.algorithm.name}, {_count(node.steps, 'step')}"
-            what += f", {node.up.batch_size} a batch" if node.buffer is None else ""
+            what += f", {node.batch_size} a batch" if node.buffer is None else ""
             return CONSUMER, "Ray Data actor + trainer", "1", what
         case Evaluate():
             return EVALUATION, "Ray actor + engine", "1", _evaluate_words(node)

@@ -45,6 +45,11 @@ class Trajectories(Node):
         return False
 
     @property
+    def drawn(self) -> bool:
+        """Whether the trajectories are rows of stored runs, which `train` takes as they are."""
+        return False
+
+    @property
     def tasks(self) -> "Tasks":
         """The tasks that the trajectories are attempts at."""
         return self.rollout.up

@@ -30,15 +30,18 @@ def reward_function(fn: object, timeout_s: float, max_concurrent: int) -> object
 class Reward(Trajectories):
     """Scores each finished trajectory by itself.
 
+    Between `stored` and `train` it scores the episodes of `evaluate` alone, and the rows keep the
+    rewards that they have, or those of `stored(..., rescored=NAME)`.
+
     Raises:
         PipelineError: a setting is wrong, or the trajectories are scored already.
     """
 
     kind: ClassVar[str] = "reward"
-    takes: ClassVar[tuple[str, ...]] = ("rollout", "filter")
+    takes: ClassVar[tuple[str, ...]] = ("rollout", "filter", "stored")
 
-    up: Trajectories = part(kw_only=False)
-    """The trajectories to score."""
+    up: Trajectories | Stored = part(kw_only=False)
+    """The trajectories to score; or `stored`, in a pipeline that rolls out for `evaluate` alone."""
     fn: Converted[RewardFunction | str | None, RewardFunction | None] = part(
         default=None, kw_only=False
     )
@@ -58,16 +61,8 @@ class Reward(Trajectories):
     name: Name = "reward"
     """Name of the node."""
 
-    def _expect(self, up: object) -> None:
-        if isinstance(up, Stored):
-            raise SettingsError(
-                "stored trajectories have their rewards; `rollart rescore` gives them others, and "
-                "evaluate(..., reward=...) scores the evaluation of an offline pipeline"
-            )
-        super()._expect(up)
-
     def _check(self) -> None:
-        if self.up.scored:
+        if isinstance(self.up, Trajectories) and self.up.scored:
             raise SettingsError("these trajectories are scored already; reward stands once")
         self._hold("fn", self._function(self.fn, self.timeout_s))
         given = checked_by_domain(type(self), self.given.get("by_domain"), self.for_domains())
@@ -99,6 +94,10 @@ class Reward(Trajectories):
     @property
     def scored(self) -> bool:
         return True
+
+    @property
+    def drawn(self) -> bool:
+        return isinstance(self.up, Stored)
 
 
 reward = Reward

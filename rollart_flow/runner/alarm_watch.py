@@ -43,7 +43,7 @@ class AlarmWatch:
             boxes: whether the run has pools of boxes.
         """
         self._alarms = pipeline.alarms
-        self._groups = pipeline.train.up.batch_size
+        self._groups = pipeline.train.batch_size
         self._aged, self._bound = None, 0
         if (buffer := pipeline.train.buffer) is not None:
             self._groups = max(1, buffer.batch_size // pipeline.tasks.group_size)

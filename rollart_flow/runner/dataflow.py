@@ -204,17 +204,17 @@ class Dataflow:
 
     def _reward(self, workers: int = 1) -> RewardSettings:
         """Return the settings of each of several reward stages, which share the limits of calls."""
-        isolated = self._processes.executor.isolates
-        if self._pipeline.offline:
+        reward, isolated = self._pipeline.reward, self._processes.executor.isolates
+        if reward is None:
             function, timeout_s = self._pipeline.reward_in("")
             places = _places(MAX_CONCURRENT, function)
             return RewardSettings(
                 function, timeout_s, places, source=self._source, isolated=isolated
             )
-        reward = self._pipeline.reward
         unscored = [node for node in self._pipeline.filters if not node.scored]
         before = named_filters(unscored, of_groups=False)
-        stages, places = self._pipeline.buffer.schedule.stages, reward.max_concurrent
+        places = reward.max_concurrent
+        stages = None if self._pipeline.offline else self._pipeline.buffer.schedule.stages
         if stages is not None:
             places = min(places, stages.reward)
         places = math.ceil(_places(places, reward.function) / workers)

@@ -140,7 +140,7 @@ def stored_sources(
         pins: pinned runs by node.
     """
     train = pipeline.train
-    counts = train.up.counts if isinstance(train.up, Mix) else (train.up.batch_size,)
+    counts = train.up.counts if isinstance(train.up, Mix) else (train.batch_size,)
     bound = None if train.buffer is None else train.buffer.schedule.bound
     return tuple(
         StoredSource(

@@ -191,7 +191,8 @@ class _Trial:
             env_version=domain.environment.version,
         )
         (trajectory,) = await manager.run()
-        return await self._scorer.score(trajectory, self._pipeline.reward.timeout_s)
+        _, timeout_s = self._pipeline.reward_in(trajectory.domain)
+        return await self._scorer.score(trajectory, timeout_s)
 
     async def _train(self, batch: _Drawn) -> None:
         """Take one training step; its version generates from then on."""

@@ -65,6 +65,7 @@ def loaded_by_children(source: Path, imports: str = "") -> list[set[str]]:
     source.write_text(text)
     pipeline = load_source(text, source).pipeline
     (domain,) = pipeline.tasks.domains
+    assert pipeline.reward is not None
     assert pipeline.reward.fn is not None
     scorer = Scorer(pipeline.reward.fn, source)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rollart_flow.errors import PipelineError, SettingsError
-from rollart_flow.pipeline import load_pipeline, load_source
+from rollart_flow.pipeline import LoadedPipeline, load_pipeline, load_source
 from rollart_flow.schema import delta_schema
 
 TWO_DOMAINS = Path(__file__).parents[2] / "pipelines" / "two_domains.py"
@@ -37,6 +37,11 @@ def written(folder: Path, source: str) -> str:
     return str(path)
 
 
+def scoring(loaded: LoadedPipeline) -> object:
+    assert loaded.pipeline.reward is not None
+    return loaded.pipeline.reward.fn
+
+
 def test_the_pipeline_of_the_demo_loads() -> None:
     loaded = load_pipeline(TWO_DOMAINS)
     assert loaded.pipeline.name == "two-domains"
@@ -57,16 +62,14 @@ def test_a_file_may_define_its_own_domain_and_reward(tmp_path: Path) -> None:
     before = set(sys.modules)
     loaded = load_pipeline(written(tmp_path, SMALL))
     assert loaded.pipeline.tasks.domain_names == ("pond",)
-    fn = loaded.pipeline.reward.fn
-    assert fn is not None
+    assert scoring(loaded) is not None
     assert "rollart_pipeline" not in set(sys.modules) - before
 
 
 def test_what_a_file_defines_travels_by_value() -> None:
     from ray import cloudpickle
 
-    fn = load_source(SMALL, "mine.py").pipeline.reward.fn
-    sent = cloudpickle.dumps(fn)
+    sent = cloudpickle.dumps(scoring(load_source(SMALL, "mine.py")))
     assert pickle.loads(sent)(None) == 1.0
 
 
@@ -108,7 +111,7 @@ def test_a_cached_function_of_a_file_travels_by_value_and_one_of_a_module_by_nam
 
     cached = "from functools import cache\ncached = cache(lambda number: 2.0 * number)\n"
     source = cached + SMALL.replace("return 1.0", "return cached(3)")
-    judge = load_source(source, "mine.py").pipeline.reward.fn
+    judge = scoring(load_source(source, "mine.py"))
     sent = pickle.loads(cloudpickle.dumps(judge))
     assert sent(None) == 6.0
     assert sent.__globals__["cached"].cache_info().currsize == 1

@@ -147,7 +147,7 @@ def test_tasks_may_come_from_lists_and_datasets() -> None:
             lambda: train(BATCHES, POLICY, grpo(), steps=1, backend="fsdp3"),
             r"^train: train.backend.*embedded, fsdp2",
         ),
-        (lambda: reward(SCORED), r"^reward: takes rollout\(...\) or filter\(...\), got reward"),
+        (lambda: reward(SCORED), r"^reward: takes rollout.*, got reward"),
         (lambda: untyped(reward)(ATTEMPTS, 3), r"^reward: fn .*callable"),
         (lambda: reward(ATTEMPTS, "ftp://host"), r"^reward: 'ftp://host' is no address"),
         (lambda: reward(ATTEMPTS, "my_rewards:score"), r"^reward: .* is no address .*give http"),

@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 from starlette.testclient import TestClient
 
-from rollart_flow import runner
+from rollart_flow import buffer, reward, runner, stored
+from rollart_flow import filter as node_filter
 from rollart_flow.errors import (
     PipelineError,
     RollartError,
@@ -141,8 +142,8 @@ def test_the_evaluation_of_an_offline_run_is_scored_by_its_own_reward(
     loaded = load_source(SCORED.format(source=finished_run.uri), "scored.py")
     run = finished(loaded, store, "scored")
     rows = run.trajectories.select("trajectory_id", "reward", n=pl.col("token_ids").list.len())
-    for name, reward, tokens in rows.collect().iter_rows():
-        assert reward == tokens / 1024, name
+    for name, given, tokens in rows.collect().iter_rows():
+        assert given == tokens / 1024, name
     stages = {stage.node: stage for stage in make_plan(loaded.pipeline).stages}
     assert stages["evaluate"].settings.endswith("scored by by_length")
     name = rows.collect()["trajectory_id"][0]
@@ -150,8 +151,75 @@ def test_the_evaluation_of_an_offline_run_is_scored_by_its_own_reward(
     assert again.code == 0, again.err
     with pytest.raises(PipelineError, match=r"evaluate: reward\(...\) scores evaluation too"):
         load_source(BOTH, "both.py")
-    with pytest.raises(PipelineError, match="stored trajectories have their rewards"):
-        load_source(BOTH.replace("rollout(prompts, policy)", 'stored("small")'), "both.py")
+
+
+SWITCHED = """
+from rollart_flow import Pipeline, Policy, evaluate, reward, stored, train
+from rollart_flow.algorithms import grpo
+from rollart_flow.envs import FrozenLake
+
+
+def by_length(trajectory):
+    return len(trajectory.token_ids) / 1024
+
+
+def by_turns(trajectory):
+    return float(len(trajectory.turns)), {{"turns": 1.0}}
+
+
+policy = Policy.tiny(hidden=32)
+rows = stored("{source}", batch_size=8)
+scored = reward(rows, by_length, max_concurrent=2, by_domain={{"frozenlake": {{"fn": by_turns}}}})
+steps = train(scored, policy, grpo(), steps=4, checkpoint_every=2)
+lake = FrozenLake(size=4)
+scores = evaluate(policy, lake, episodes=2, every=2, max_tokens=6, max_turns=3)
+pipeline = Pipeline("switched", steps, scores)
+"""
+
+
+def test_the_reward_node_of_an_offline_pipeline_scores_its_evaluation(
+    finished_run: Run, learned: Run, store: Path
+) -> None:
+    loaded = load_source(SWITCHED.format(source=finished_run.uri), "switched.py", {"steps": "2"})
+    run = finished(loaded, store, "switched")
+    runner.resume(run.uri, steps=4, executor="inline")
+    rows = run.trajectories.select("trajectory_id", "reward", n=pl.col("turns").list.len())
+    assert run.evaluations.select("policy_version").collect().n_unique() == 3
+    assert all(reward == n for _, reward, n in rows.collect().iter_rows())
+    assert manifest(run).equals(manifest(learned))
+    assert fingerprints(run) == fingerprints(learned)  # the rows have kept their rewards
+    name = rows.collect()["trajectory_id"][0]
+    again = rollart("replay", run.uri, "--trajectory", name, "--trust")
+    assert again.code == 0, again.err
+    assert run.info.settings["nodes"]["reward"]["max_concurrent"] == 2
+    stages = {stage.node: stage for stage in make_plan(loaded.pipeline).stages}
+    assert stages["reward"].settings.startswith("evaluation by by_length")
+    assert stages["train"].settings.endswith("8 a batch")
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "refusal"),
+    [
+        ('Pipeline("switched", steps, scores)', 'Pipeline("switched", steps)', "add evaluate"),
+        ("max_turns=3)", "max_turns=3, reward=by_turns)", "scores evaluation too"),
+        ("train(scored,", "train(reward(scored),", r"takes .* or stored\(...\), got reward"),
+        ('"frozenlake": {{', '"sea": {{', "reward: by_domain names an unknown domain 'sea'"),
+    ],
+)
+def test_a_reward_node_that_would_score_nothing_or_twice_is_refused(
+    line: str, other: str, refusal: str
+) -> None:
+    assert line in SWITCHED
+    with pytest.raises(PipelineError, match=refusal):
+        load_source(SWITCHED.replace(line, other).format(source="small"), "switched.py")
+
+
+def test_stored_trajectories_pass_neither_a_filter_nor_a_buffer() -> None:
+    scored = reward(stored("small"))
+    with pytest.raises(PipelineError, match=r"filter: .* give stored\(...\) the filter="):
+        node_filter(scored, pl.col("reward") > 0)
+    with pytest.raises(PipelineError, match=r"buffer: .* train\(...\) takes them"):
+        buffer(scored)
 
 
 BOTH = """

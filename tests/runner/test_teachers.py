@@ -64,7 +64,7 @@ def test_a_run_goes_on_and_is_forked_and_replayed_without_the_folder_of_its_teac
     shutil.rmtree(whole.uri)
     assert facts(open_run(forked.uri)) == expected[2:]
     assert replay_step(forked.uri, 4).equal
-    with pytest.raises(SettingsError, match="teacher"):
+    with pytest.raises(SettingsError, match=r"^teacher: no config"):
         runner.run(loaded, store=str(tmp_path), name="gone", executor="inline")
     assert not (tmp_path / "gone").exists()
 

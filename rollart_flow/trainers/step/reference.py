@@ -117,7 +117,10 @@ def load_teacher(folder: str) -> tuple[ModelShape, dict[str, torch.Tensor]]:
     """
     if is_remote(folder):
         return load_pretrained(local_path(folder))
-    place = Policy.from_pretrained(folder).located().path
+    try:
+        place = Policy.from_pretrained(folder).located().path
+    except SettingsError as error:
+        raise SettingsError(f"teacher: {error.message.removeprefix('policy: ')}") from error
     assert place is not None, "a pretrained policy has one"
     return load_pretrained(place)
 
