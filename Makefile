@@ -74,14 +74,16 @@ chaos: $(STAMP)
 
 # The papers' figures beside the published numbers: SEED=1, SEEDS=5, ONLY="Figure 10a",
 # PARAMETERS=fitted; FIT=1 fits those to absolute numbers, and prints fitted and predicted apart;
-# MAP=affinity SIZE=3 shows where a mechanism pays.
+# MAP=affinity SIZE=3 shows where a mechanism pays. Results stay in build/paper, or KEPT=FOLDER, so
+# that it goes on where it was interrupted.
 paper: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.paper $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(FIT),--fit) $(if $(PARAMETERS),--parameters $(PARAMETERS)) \
-		$(if $(MAP),--map $(MAP)) $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only "$(ONLY)")
+		$(if $(MAP),--map $(MAP)) $(if $(SIZE),--size $(SIZE)) \
+		$(if $(KEPT),--kept $(KEPT)) $(if $(ONLY),--only "$(ONLY)")
 
 notebook: $(STAMP)
 	$(BIN)/marimo edit notebooks/explore_run.py
 
 clean:
-	rm -rf $(VENV) $(DOCS) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DOCS) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

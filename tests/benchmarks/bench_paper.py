@@ -5,8 +5,9 @@
 
 import os
 
-from tests.benchmarks.paper import figures, published
+from tests.benchmarks.paper import published
 from tests.benchmarks.paper.figures import Figure
+from tests.benchmarks.paper.kept import run_figures
 from tests.benchmarks.records import Record, record
 
 CHOSEN = ("Figure 12", "ROLL Flash Figure 7", "ROLL Flash Figure 8")
@@ -16,7 +17,7 @@ CHOSEN = ("Figure 12", "ROLL Flash Figure 7", "ROLL Flash Figure 8")
 def run() -> list[Record]:
     """Simulate the chosen figures."""
     wanted = [figure for figure in published.figures() if figure.name.startswith(CHOSEN)]
-    runs = figures.run_figures(wanted, jobs=os.cpu_count() or 1, on_case=lambda done, total: None)
+    runs = run_figures(wanted, jobs=os.cpu_count() or 1)
     return [_record(figure, figure.value(runs)) for figure in wanted]
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from rollart_flow.control.schedule.schedules import flash, sync_plus
 from rollart_flow.simulation.report.comparison import Case
-from tests.benchmarks.paper.figures import Figure, finish, rollout_s, run_figures, step_s
+from tests.benchmarks.paper.figures import Figure, finish, rollout_s, step_s
 from tests.benchmarks.paper.flash.rlvr import SmallestAlpha
+from tests.benchmarks.paper.kept import run_figures
 from tests.benchmarks.paper.published import figures
 from tests.simulation.scenarios import ONE_POOL
 

@@ -77,7 +77,8 @@ def test_nothing_is_fitted_of_the_assumed_parameters() -> None:
     engine = Scenarios(fitted(START)).software().costs["H800"]
     assert engine.compute_share == VLLM_ON_H100.compute_share
     assert engine.pass_s == VLLM_ON_H100.pass_s
-    assert engine.sequence_s == START["sequence_s"] > VLLM_ON_H100.sequence_s
+    assert engine.sequence_s == VLLM_ON_H100.sequence_s
+    assert engine.hop_s == START["hop_s"] > VLLM_ON_H100.hop_s
 
 
 def test_the_stored_fit_is_within_the_bounds_of_its_knobs() -> None:

@@ -4,8 +4,9 @@ It prints a table and writes `paper.json` into the current folder: one row for e
 of `rollart simulate --json` with the name of the figure, the published range and, where ours
 differs, why. With several seeds a number is their mean, with an interval. `--fit` fits the
 parameters to absolute numbers instead, and prints fitted and predicted numbers apart. `--map` shows
-where a mechanism pays, over a grid. The exit code is 0, 2 if the arguments are wrong, or 130 after
-an interrupt.
+where a mechanism pays, over a grid. Results of simulations stay in `build/paper`, so that each of
+these goes on where it was interrupted. The exit code is 0, 2 if the arguments are wrong, or 130
+after an interrupt.
 """
 
 import argparse
@@ -26,9 +27,10 @@ from rollart_flow.cli.comparison import as_object
 from rollart_flow.cli.output import console, duration, fail, plain
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.report.comparison import Case
-from tests.benchmarks.paper.figures import Estimate, Figure, Finished, estimate, run_figures
+from tests.benchmarks.paper.figures import Estimate, Figure, Finished, estimate
 from tests.benchmarks.paper.fit_report import report_fit
 from tests.benchmarks.paper.fitting import is_fitted
+from tests.benchmarks.paper.kept import KEPT, run_figures
 from tests.benchmarks.paper.maps.report import report_map
 from tests.benchmarks.paper.parameters import ASSUMED, Parameters, stored_fit
 from tests.benchmarks.paper.published import LEFT_OUT, figures
@@ -41,14 +43,14 @@ def main(arguments: Sequence[str]) -> int:
     """Simulate the figures that the arguments name; the exit code."""
     chosen = _parser().parse_args(arguments)
     if chosen.fit:
-        return report_fit(chosen.jobs)
+        return _fit(chosen.jobs, chosen.kept)
     parameters = stored_fit() if chosen.parameters == "fitted" else ASSUMED
     if chosen.map is not None:
-        simulate = partial(_simulate, jobs=chosen.jobs)
+        simulate = partial(_simulate, jobs=chosen.jobs, folder=chosen.kept)
         try:
             return report_map(chosen.map, chosen.size, parameters, simulate)
         except KeyboardInterrupt:
-            return fail("interrupted; SIZE= simulates fewer cells", INTERRUPTED)
+            return fail("interrupted; again to go on, or SIZE= for fewer cells", INTERRUPTED)
     seeds = range(chosen.seed, chosen.seed + max(1, chosen.seeds))
     try:
         named = figures_named(chosen.only, parameters)
@@ -57,9 +59,11 @@ def main(arguments: Sequence[str]) -> int:
         return fail(str(error), 2)
     began = time.monotonic()
     try:
-        runs = _simulate([figure for seeded in wanted for figure in seeded], chosen.jobs)
+        runs = _simulate(
+            [figure for seeded in wanted for figure in seeded], chosen.jobs, chosen.kept
+        )
     except KeyboardInterrupt:
-        return fail("interrupted; ONLY= simulates fewer figures", INTERRUPTED)
+        return fail("interrupted; again to go on, or ONLY= for fewer figures", INTERRUPTED)
     fit = chosen.parameters == "fitted"
     rows = [_as_object(seeded, runs) | {"basis": _basis(seeded[0], fit)} for seeded in wanted]
     RESULT.write_text(json.dumps(plain(rows), ensure_ascii=False, indent=2) + "\n")
@@ -101,7 +105,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--size", type=int, default=2, metavar="N", help="values for each axis of a map"
     )
+    parser.add_argument(
+        "--kept", type=Path, default=KEPT, metavar="FOLDER",
+        help=f"results of simulations, which are not run again ({KEPT})",
+    )  # fmt: skip
     return parser
+
+
+def _fit(jobs: int, folder: Path) -> int:
+    try:
+        return report_fit(jobs, folder)
+    except KeyboardInterrupt:
+        return fail("interrupted; again to go on", INTERRUPTED)
 
 
 def figures_named(texts: Sequence[str], parameters: Parameters = ASSUMED) -> Sequence[Figure]:
@@ -117,7 +132,7 @@ def figures_named(texts: Sequence[str], parameters: Parameters = ASSUMED) -> Seq
     return [f for f in everything if not texts or any(text in f.name for text in texts)]
 
 
-def _simulate(wanted: Sequence[Figure], jobs: int) -> dict[Case, Finished]:
+def _simulate(wanted: Sequence[Figure], jobs: int, folder: Path) -> dict[Case, Finished]:
     """Run every case of the figures; a terminal shows a bar with the time left."""
     out = console()
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -127,7 +142,7 @@ def _simulate(wanted: Sequence[Figure], jobs: int) -> dict[Case, Finished]:
         def advance(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        return run_figures(wanted, jobs=jobs, on_case=advance)
+        return run_figures(wanted, jobs=jobs, folder=folder, on_case=advance)
 
 
 def _value(seeded: Sequence[Figure], runs: dict[Case, Finished]) -> Estimate:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollart_flow.control.schedule.schedules import sync, sync_plus
+from rollart_flow.control.schedule.schedules import rollart, sync, sync_plus
 from rollart_flow.simulation.latencies import LogNormal
 from rollart_flow.simulation.report.comparison import Case
+from tests.benchmarks.paper import measures
 from tests.benchmarks.paper.figures import (
     Finished,
     Measure,
@@ -82,12 +83,12 @@ def predictions(given: Scenarios, steps: int = 3) -> Mapping[str, Prediction]:
     whole = Case(software, sync(), steps=2)
     found = {
         "software step": Prediction(whole, step_s),
-        "software training share": Prediction(whole, _training_share),
+        "software training share": Prediction(whole, measures.training_share),
         "software environments": Prediction(Case(silent, sync(), steps=2), rollout_s, whole),
     }
     for kind, serverless in (("local", False), ("serverless", True)):
-        case = Case(given.judged(serverless=serverless), sync_plus(), steps=steps)
-        found[f"judged {kind}"] = Prediction(case, rollout_s)
+        case = Case(given.judged(serverless=serverless), rollart(1), steps=6)
+        found[f"judged {kind}"] = Prediction(case, step_s)
         found[f"judge's utilization {kind}"] = Prediction(case, reward_utilization)
     filtered = given.filtered(0), given.filtered(16)
     found["filtered batch"] = Prediction(Case(filtered[0], sync(), steps=4), rollout_s)
@@ -131,8 +132,3 @@ def formulas(given: Scenarios) -> Mapping[str, float]:
         found[f"pull {size}"] = transfer.pull_s(model)
         found[f"exposed {size}"] = given.affine(model).exposed_s
     return found
-
-
-def _training_share(run: Finished) -> float:
-    """Share of a step that is not rollout, where both take turns."""
-    return 1.0 - run.rollout_s / run.row.report.step_s

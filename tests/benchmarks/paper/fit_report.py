@@ -1,6 +1,7 @@
 """The tables of a fit: what was fitted, what that predicts, and what it predicts when left out."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from rich import box
 from rich.table import Table
@@ -10,9 +11,9 @@ from tests.benchmarks.paper.figures import TOLERANCE
 from tests.benchmarks.paper.fitting import FAMILIES, Oracle, fit, left_out, published, store
 
 
-def report_fit(jobs: int) -> int:
+def report_fit(jobs: int, folder: Path | None = None) -> int:
     """Fit the parameters, store them, and print fitted and predicted numbers apart; 0."""
-    oracle, out = Oracle(jobs), console()
+    oracle, out = Oracle(jobs, folder), console()
     values = fit(oracle)
     for name, value in values.items():
         out.print(f"{name} = {value:.4g}")

@@ -10,17 +10,17 @@ they came from are in `fitted.json`, which `stored_fit` reads.
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import product
-from multiprocessing import get_context
+from pathlib import Path
 from random import Random
 from statistics import fmean
 
 from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper.absolute import Observation, formulas, observations, predictions
-from tests.benchmarks.paper.figures import Finished, finish
+from tests.benchmarks.paper.figures import Finished
+from tests.benchmarks.paper.kept import simulate_cases
 from tests.benchmarks.paper.parameters import KNOBS, STORED, VLLM_VERSION, fitted
 from tests.benchmarks.paper.scenarios import Scenarios
 
@@ -65,16 +65,13 @@ FAMILIES = (
     ),
     Family(
         "thoughts",
-        (
-            "thought_response", "thought_sigma", "thought_spread", "thought_agreement",
-            "sequence_s",
-        ),
+        ("thought_response", "thought_sigma", "thought_spread", "thought_agreement"),
         ("thought length", "filtered batch", "replicated 32x16", "replicated 32x16 together"),
         ("ROLL Flash Figure 8: prompt replication, 32x16",),
     ),
     Family(
         "mathematics",
-        ("math_response", "math_sigma", "sequences"),
+        ("math_response", "math_sigma"),
         ("judged local", "judged serverless"),
         ("Figure 12: rollout time",),
     ),
@@ -86,7 +83,7 @@ FAMILIES = (
     ),
     Family(
         "software",
-        ("swe_response", "swe_observation", "swe_sigma", "step_scale", "switch_s", "hop_s"),
+        ("swe_response", "swe_sigma", "step_scale", "switch_s", "hop_s"),
         (
             "software step", "software training share", "software environments",
             "nodes 1 together 32B", "nodes 1 together 30B-A3B",
@@ -107,10 +104,11 @@ def is_fitted(name: str) -> bool:
 
 
 class Oracle:
-    """Predictions for values of the knobs; each case is simulated once."""
+    """Predictions for values of the knobs; each case is simulated once, and kept in a folder."""
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, folder: Path | None = None) -> None:
         self._jobs = jobs
+        self._folder = folder
         self._runs: dict[Case, Finished] = {}
 
     def predict(self, values: Mapping[str, float], keys: Sequence[str]) -> dict[str, float]:
@@ -119,17 +117,10 @@ class Oracle:
         known, simulated = formulas(given), predictions(given)
         wanted = {key: simulated[key] for key in keys if key not in known}
         cases = [case for p in wanted.values() for case in p.cases]
-        self._simulate([case for case in cases if case not in self._runs])
+        new = [case for case in cases if case not in self._runs]
+        self._runs |= simulate_cases(new, jobs=self._jobs, folder=self._folder)
         found = {key: p.value(self._runs) for key, p in wanted.items()}
         return {key: known[key] if key in known else found[key] for key in keys}
-
-    def _simulate(self, cases: Sequence[Case]) -> None:
-        cases = list(dict.fromkeys(cases))
-        if self._jobs == 1 or len(cases) < 2:
-            self._runs |= {case: finish(case) for case in cases}
-            return
-        with ProcessPoolExecutor(self._jobs, mp_context=get_context("spawn")) as processes:
-            self._runs |= dict(zip(cases, processes.map(finish, cases), strict=True))
 
 
 def published() -> dict[str, Observation]:
@@ -180,8 +171,8 @@ def _descend(
 
 
 def fit(oracle: Oracle, families: Sequence[Family] = FAMILIES) -> dict[str, float]:
-    """The values of all knobs, each family fitted after the other."""
-    values = {name: knob.start for name, knob in KNOBS.items()}
+    """The values of all knobs, each family fitted after the other, from those that are stored."""
+    values: dict[str, float] = json.loads(STORED.read_text())["values"]
     for family in families:
         values = fit_family(family, values, oracle)
     return {name: float(f"{value:.4g}") for name, value in values.items()}

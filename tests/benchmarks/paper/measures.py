@@ -14,7 +14,7 @@ def transfer_s(run: Finished) -> float:
 
 
 def training_share(run: Finished) -> float:
-    """Share of the step time in which training works."""
+    """Share of the step time in which training works, or devices switch to it and back."""
     return run.row.report.utilization["training"].busy
 
 

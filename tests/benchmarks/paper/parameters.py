@@ -44,8 +44,6 @@ class Parameters:
 
     costs: Mapping[str, EngineCosts] = field(default_factory=dict, hash=False)
     """What engines attain, by class of devices; `EngineCosts()` for the others."""
-    sequences: int = 256
-    """Most sequences of a pass of ROLLART's engines."""
     training_share: float = 0.35
     """Share of the peak arithmetic that training attains."""
     training_fixed_s: float = 5.0
@@ -94,18 +92,15 @@ class Knob:
 
 
 KNOBS = {
-    "sequence_s": Knob(150e-6, 14.5e-6, 300e-6),
     "thought_response": Knob(1_400, 400, 6_400),
     "thought_sigma": Knob(0.35, 0.1, 1.2),
     "thought_spread": Knob(0.7, 0.1, 1.2),
     "thought_agreement": Knob(0.3, 0.05, 0.8),
-    "sequences": Knob(64, 8, 256),
     "math_response": Knob(1_000, 200, 6_000),
     "math_sigma": Knob(0.4, 0.1, 1.0),
     "wait_turns": Knob(3, 1, 16),
     "wait_sigma": Knob(0.8, 0.2, 1.6),
     "swe_response": Knob(250, 20, 1_000),
-    "swe_observation": Knob(200, 50, 600),
     "swe_sigma": Knob(0.25, 0.1, 1.0),
     "step_scale": Knob(0.1, 0.02, 2.0),
     "switch_s": Knob(40, 10, 120),
@@ -114,11 +109,15 @@ KNOBS = {
     "rdma_s_per_gib": Knob(0.1, 0.02, 0.4),
     "rdma_start_s": Knob(3, 0.1, 10),
 }
-"""The engine's work for each sequence of a pass [s], from what vLLM 0.20.2 was measured to need
-upwards, as the papers' vLLM 0.8.4 does more of it in Python; medians of lengths [tokens] and of
-turns, sigmas of logarithms, the share of tasks that all attempts solve or none, most sequences of a
-pass, the factor of all the times of steps of environments, times [s], a rate [GiB/s], and the
-latency of an all-reduce with the work of the engine to keep several devices in step [s]."""
+"""Medians of lengths [tokens] and of turns, sigmas of logarithms, the share of tasks that all
+attempts solve or none, the factor of all the times of steps of environments, the latency of an
+all-reduce with the work of the engine to keep several devices in step [s], rates [GiB/s] and times
+[s]."""
+
+TRAINING_SHARE = 0.35 * 4 / 6
+"""Share of the peak arithmetic that training attains, as if it were four forward passes (logprobs,
+and a step of three). The papers' training makes six: it computes activations again in the backward
+pass, assumed, and another reference model's logprobs (footnote 1 of ROLL Flash)."""
 
 VLLM_VERSION = "0.20.2"
 """Version whose measurements `VLLM_ON_H100` is fitted to."""
@@ -127,16 +126,16 @@ STORED = Path(__file__).with_name("fitted.json")
 
 def fitted(values: Mapping[str, float]) -> Parameters:
     """The parameters for values of the knobs; engines cost what was measured on an H100, but for
-    the work for each sequence and the all-reduces of several devices.
+    the all-reduces of several devices.
 
     Kernels that wait for arithmetic come nearer to the peak of an H20, which has little; assumed.
     """
     scale, swe_sigma = values["step_scale"], values["swe_sigma"]
-    engine = replace(VLLM_ON_H100, sequence_s=values["sequence_s"], hop_s=values["hop_s"])
+    engine = replace(VLLM_ON_H100, hop_s=values["hop_s"])
     swe = _paced(SWE, scale, LogNormal(values["swe_response"], swe_sigma, most=3_000))
     return Parameters(
         costs={"H800": engine, "H20": replace(engine, compute_share=0.8)},
-        sequences=round(values["sequences"]),
+        training_share=TRAINING_SHARE,
         switch_s=values["switch_s"],
         across=replace(MOONCAKE, copy_gib_s=values["copy_gib_s"], sharded=False),
         within=replace(
@@ -144,11 +143,7 @@ def fitted(values: Mapping[str, float]) -> Parameters:
             pull_s_per_gib=values["rdma_s_per_gib"],
             start_s=values["rdma_start_s"],
         ),
-        swe=replace(
-            swe,
-            observation=LogNormal(values["swe_observation"], 0.8, most=3_000),
-            task_spread=swe_sigma / 2,
-        ),
+        swe=replace(swe, task_spread=swe_sigma / 2),
         web=_paced(WEB, scale, WEB.response),
         math=_paced(
             GEM_MATH, scale, LogNormal(values["math_response"], values["math_sigma"], most=16_000)

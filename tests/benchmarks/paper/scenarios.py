@@ -15,7 +15,6 @@ from rollart_flow.simulation.hardware import (
     QWEN3_30B_A3B,
     QWEN3_32B,
     QWEN25_7B,
-    EngineCosts,
     SimulatedModel,
 )
 from rollart_flow.simulation.latencies import FixedLatency, Gaussian
@@ -29,8 +28,17 @@ ROLLART = rollart(1).switched(overlapped=True)
 AFFINITY = {"frozenlake": "H800", "web": "H800", "swe": "H800", "default": "H20"}
 """Mathematical and game-oriented tasks on H20, prefill-heavy tasks on H800 (section 7.3)."""
 
-_DEGREES = {QWEN3_8B: 1, QWEN3_14B: 2, QWEN3_32B: 4}
-"""Tensor-parallel degree of the inference workers (section 7.1)."""
+THIRD = replace(
+    H800,
+    tflops=H800.tflops / 3,
+    memory_gb=H800.memory_gb / 3,
+    bandwidth_tb_s=H800.bandwidth_tb_s / 3,
+    link_gb_s=H800.link_gb_s / 3,
+)
+"""What one of three jobs has of a device that they share."""
+
+_DEGREES = {QWEN3_8B: 1, QWEN3_14B: 2, QWEN3_32B: 4, QWEN3_30B_A3B: 4}
+"""Tensor-parallel degree of the inference workers (section 7.1); that of 30B-A3B is assumed."""
 
 
 class Scenarios:
@@ -42,23 +50,13 @@ class Scenarios:
 
     def priced(self, scenario: Scenario) -> Scenario:
         """A scenario with the engines and the training of the parameters."""
-        given, costs = self.parameters, self._costs(scenario)
-        if given.sequences != EngineCosts().sequences:
-            costs = {
-                name: replace(given.cost(name), sequences=given.sequences)
-                for name in scenario.classes
-            }
-        training = given.training(scenario.model, scenario.training.device)
-        return replace(scenario, costs=costs, training_cost=training, switch_s=given.switch_s)
-
-    def of_flash(self, scenario: Scenario) -> Scenario:
-        """A scenario of ROLL Flash, whose engines have no other limit than vLLM's own."""
-        return replace(self.priced(scenario), costs=self._costs(scenario))
-
-    def _costs(self, scenario: Scenario) -> dict[str, EngineCosts]:
-        """The costs of the parameters for the classes that a scenario has."""
-        costs = self.parameters.costs
-        return {name: costs[name] for name in scenario.classes if name in costs}
+        given = self.parameters
+        return replace(
+            scenario,
+            costs={name: given.costs[name] for name in scenario.classes if name in given.costs},
+            training_cost=given.training(scenario.model, scenario.training.device),
+            switch_s=given.switch_s,
+        )
 
     def software(self, *, silent: bool = False) -> Scenario:
         """Figure 3: SWE-bench with Qwen3-8B on 32 H800, 128 trajectories; silent: of no replies."""
@@ -88,6 +86,7 @@ class Scenarios:
                 Pool(H800, train),
                 batch_size=512,
                 group_size=8,
+                environments=2 * 512 if rollout else None,
                 tensor_parallel=_DEGREES[model],
                 reward=Serverless(self._judge),
                 transfer=self.parameters.within,
@@ -135,18 +134,26 @@ class Scenarios:
         return replace(scenario, name=f"sigma {sigma:g}", domains=(domain,), batch_size=128)
 
     def judged(self, *, serverless: bool) -> Scenario:
-        """Figure 12: three jobs of 84 trajectories; 8 H800 train, 8 serve or 4 serve, 4 judge."""
+        """Figure 12: one of three jobs of 84 trajectories, each on a third of every device: 8 H800
+        train, 8 serve or 4 serve, 4 judge.
+
+        The jobs have actors of their own, so that a device has room for three models and for a
+        third of the KV caches beside each. Devices that are reserved for training are those of
+        asynchronous training (section 7.1): the time of a rollout is the time in which as many
+        trajectories end as a step takes.
+        """
+        judge = self._judge if serverless else self.parameters.roofline(QWEN25_7B, THIRD)
         return self.priced(
             Scenario(
                 "judge serverless" if serverless else "judge on 4 H800",
                 QWEN3_8B,
                 (self.parameters.math,),
-                (Pool(H800, 8 if serverless else 4),),
-                Pool(H800, 8),
-                batch_size=3 * 84,
+                (Pool(THIRD, 8 if serverless else 4),),
+                Pool(THIRD, 8),
+                batch_size=84,
                 group_size=12,
                 context_tokens=16_384,
-                reward=Serverless(self._judge) if serverless else Dedicated(self._judge, 4),
+                reward=Serverless(judge) if serverless else Dedicated(judge, 4),
                 transfer=self.parameters.within,
             )
         )
@@ -176,14 +183,14 @@ class Scenarios:
         )
         scenario = self.redundant(groups, group_size, batch_groups=32, batch_size=256)
         name = f"{scenario.name}, Gaussian"
-        return self.of_flash(replace(scenario, name=name, domains=(domain,)))
+        return self.priced(replace(scenario, name=name, domains=(domain,)))
 
     def filtered(self, extra_prompts: int) -> Scenario:
         """ROLL Flash Figure 7: 8 prompts of 8 responses, groups without variance are refused.
 
         Appendix A.1 names 16 devices for inference.
         """
-        return self.of_flash(
+        return self.priced(
             Scenario(
                 f"8x8 +{extra_prompts}",
                 QWEN3_8B,
@@ -203,7 +210,7 @@ class Scenarios:
 
         Appendix A.1 names 16 devices for inference.
         """
-        return self.of_flash(
+        return self.priced(
             Scenario(
                 f"{prompts}x{responses}",
                 QWEN3_8B,
@@ -219,7 +226,7 @@ class Scenarios:
     def nodes(self, model: SimulatedModel, prefill: int, *, disaggregate: bool) -> Scenario:
         """Table 5: of four nodes of eight devices, `prefill` have H800, the others H20."""
         pools = Pool(H800, 8 * prefill), Pool(H20, 8 * (4 - prefill))
-        parts = PrefillDecode(*pools, degree=8 if model is QWEN3_32B else 4)
+        parts = PrefillDecode(*pools, degree=_DEGREES[model])
         return self.priced(
             Scenario(
                 f"{prefill}P{4 - prefill}D {model.name}" + ("" if disaggregate else " colocated"),

@@ -38,20 +38,25 @@ def thoughts(
     *,
     train: int,
     infer: int,
-    prompts: int = 256,
+    rollouts: int = 256,
     model: SimulatedModel = QWEN3_8B,
     context: int = 32_768,
 ) -> Scenario:
-    """Section 3.2: mathematics in one turn; without devices to infer, all take turns."""
-    name = f"{domain.name} {train}Train{infer}Infer, {prompts} prompts, {model.name}, {context}"
-    return given.of_flash(
+    """Section 3.2: mathematics in one turn; without devices to infer, all take turns.
+
+    A rollout is one response: the text calls what Figure 3b varies from 32 to 512 samples, and an
+    asynchronous run with fewer devices for inference is faster than a synchronous one only if the
+    longest response is what the latter waits for. Appendix A.1 counts prompts instead.
+    """
+    name = f"{domain.name} {train}Train{infer}Infer, {rollouts} rollouts, {model.name}, {context}"
+    return given.priced(
         Scenario(
             name,
             model,
             (domain,),
             (Pool(H800, infer),) if infer else (),
             Pool(H800, train),
-            batch_size=prompts * RESPONSES,
+            batch_size=rollouts,
             group_size=RESPONSES,
             context_tokens=context,
             transfer=given.parameters.within,
@@ -72,13 +77,14 @@ def agents(given: Scenarios, name: str, *, apart: bool, redundant: bool) -> Scen
         Pool(H800, 32 if apart else 64),
         batch_size=128,
         group_size=16,
+        environments=9 * 17 if redundant else 8 * 16,
         tensor_parallel=2 if software else 1,
         redundancy=1 if redundant else 0,
         extra_groups=1 if redundant else 0,
         transfer=given.parameters.within,
         shared=not apart,
     )
-    return given.of_flash(scenario)
+    return given.priced(scenario)
 
 
 def waiting(given: Scenarios, sigma: float) -> Scenario:

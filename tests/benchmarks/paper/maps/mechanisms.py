@@ -6,7 +6,7 @@ The comparison at the paper's hardware is that of a figure of `published`, with 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rollart_flow.control.schedule.schedules import flash, sync, sync_plus
+from rollart_flow.control.schedule.schedules import flash, rollart, sync, sync_plus
 from rollart_flow.simulation.hardware import QWEN3_8B
 from rollart_flow.simulation.report.comparison import Case
 from rollart_flow.simulation.scenario import Dedicated, Pool, Scenario
@@ -76,14 +76,14 @@ def _serverless(given: Scenarios, judging: int) -> Figure:
         name = f"judge on {judging} H800"
         local = replace(_served(local, 8 - judging), name=name, reward=reward)
     ours, against = (
-        Case(scenario, sync_plus(), steps=3) for scenario in (given.judged(serverless=True), local)
+        Case(scenario, rollart(1), steps=6) for scenario in (given.judged(serverless=True), local)
     )
-    return Figure("serverless", ours, against, (158 / 77, 158 / 77), rollout_s)
+    return Figure("serverless", ours, against, (158 / 77, 158 / 77), step_s)
 
 
 def _alpha(given: Scenarios, infer: int) -> Figure:
-    ours = Case(thoughts(given, THINK, train=40 - infer, infer=infer), flash(2), steps=5)
-    base = Case(thoughts(given, THINK, train=40, infer=0), sync_plus(), steps=2)
+    ours = Case(thoughts(given, THINK, train=40 - infer, infer=infer), flash(2), steps=8)
+    base = Case(thoughts(given, THINK, train=40, infer=0), sync_plus(), steps=6)
     return Figure("alpha", ours, base, (1.64, 1.64), token_s)
 
 

@@ -35,11 +35,13 @@ def varied(figure: Figure, *, lengths: float, variance: float, batch: float) -> 
 def _scenario(scenario: Scenario, lengths: float, variance: float, batch: float) -> Scenario:
     groups = max(1, round(scenario.batch_size * batch / scenario.group_size))
     extra = round(scenario.extra_groups * batch) if scenario.extra_groups else 0
+    environments = scenario.environments
     return replace(
         scenario,
         name=f"{scenario.name}, lengths x{lengths:g}, variance x{variance:g}, batch x{batch:g}",
         domains=tuple(_domain(domain, lengths, variance) for domain in scenario.domains),
         batch_size=groups * scenario.group_size,
+        environments=environments and round(environments * batch),
         extra_groups=extra,
     )
 

@@ -140,6 +140,7 @@ def transferred(
         name=f"weights of {model.name} {how}",
         domains=(given.parameters.frozen_lake,),
         batch_size=8,
+        environments=8,
         group_size=4,
         transfer=transfer,
     )

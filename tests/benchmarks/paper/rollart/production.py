@@ -56,6 +56,7 @@ def production(given: Scenarios) -> Scenario:
         (Pool(H800, 120),),
         Pool(H800, 24),
         batch_size=256,
+        environments=256,
         group_size=8,
         tensor_parallel=8,
         context_tokens=58_000,
