@@ -240,6 +240,7 @@ class DisaggregatedEngine:
         self._prefill = prefill
         self._decode = decode
         self._token_s = kv_bytes / (link_gb_s * 1e9)
+        self._requests: Counter[str] = Counter()
         self.worker = f"{len(prefill)}P{len(decode)}D"
         self.hardware, self.stands_for = decode[0].hardware, decode[0].stands_for
         self._pairs: BoundedDict[str, tuple[SimulatedEngine, SimulatedEngine, int]] = BoundedDict(
@@ -249,17 +250,25 @@ class DisaggregatedEngine:
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         position = sum(request.prompt_ids)
         pair = self._pairs.get(request.trajectory_id)
-        prefill, decode, shipped = pair or (_least(self._prefill), _least(self._decode), 0)
-        await prefill.run(request.trajectory_id, position, 0)
-        fresh = position - min(shipped, position)
-        await asyncio.sleep(fresh * self._token_s)
-        self._pairs.add(request.trajectory_id, (prefill, decode, position))
-        async for chunk in decode.generate(request, prefilled=True):
-            yield chunk
+        prefill, decode, shipped = pair or (
+            self._least(self._prefill),
+            self._least(self._decode),
+            0,
+        )
+        self._requests.update((prefill.worker, decode.worker))
+        try:
+            await prefill.run(request.trajectory_id, position, 0)
+            fresh = position - min(shipped, position)
+            await asyncio.sleep(fresh * self._token_s)
+            self._pairs.add(request.trajectory_id, (prefill, decode, position))
+            async for chunk in decode.generate(request, prefilled=True):
+                yield chunk
+        finally:
+            self._requests.subtract((prefill.worker, decode.worker))
+
+    def _least(self, engines: Sequence[SimulatedEngine]) -> SimulatedEngine:
+        """The worker with the fewest requests, those on their way to it included."""
+        return min(engines, key=lambda engine: self._requests[engine.worker])
 
     async def abort(self, request_id: str) -> None:
         """Do nothing: closing the stream of a request ends it."""
-
-
-def _least(engines: Sequence[SimulatedEngine]) -> SimulatedEngine:
-    return min(engines, key=lambda engine: len(engine.batch))

@@ -46,9 +46,9 @@ def simulate_cases(
     """
     wanted = list(dict.fromkeys(cases))
     done: dict[Case, Finished] = {}
-    for case in wanted if folder is not None else ():
-        if (result := _read(folder, case)) is not None:
-            done[case] = result
+    if folder is not None:
+        found = ((case, _read(folder, case)) for case in wanted)
+        done |= {case: result for case, result in found if result is not None}
 
     def finished(case: Case, result: Finished) -> None:
         done[case] = result

@@ -1,6 +1,6 @@
 """ROLL Flash sections 3.2 and 5.1: Figures 1b, 3, 7 and 8, and Table 1.
 
-A rollout batch counts responses, 16 to a prompt.
+A rollout batch counts prompts, each with 16 responses (appendix A.1).
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,16 +55,16 @@ def _scaling(given: Scenarios) -> Iterator[Figure]:
 def _async(given: Scenarios, domain: SimulatedDomain, devices: int) -> Case:
     """Half of the devices train, half infer."""
     half = devices // 2
-    return Case(thoughts(given, domain, train=half, infer=half), flash(2), steps=8)
+    return Case(thoughts(given, domain, train=half, infer=half), flash(2), steps=5)
 
 
 def _in_turns(given: Scenarios, domain: SimulatedDomain, devices: int, schedule: Schedule) -> Case:
     """All devices infer, then all train."""
-    return Case(thoughts(given, domain, train=devices, infer=0), schedule, steps=6)
+    return Case(thoughts(given, domain, train=devices, infer=0), schedule, steps=2)
 
 
 def _ratios(given: Scenarios) -> Iterator[Figure]:
-    base = Case(thoughts(given, THINK, train=40, infer=0), sync_plus(), steps=6)
+    base = Case(thoughts(given, THINK, train=40, infer=0), sync_plus(), steps=2)
     for train, infer, alpha, published in (
         (16, 24, 2, 2.0),
         (32, 8, 1, 1.25),
@@ -72,16 +72,14 @@ def _ratios(given: Scenarios) -> Iterator[Figure]:
         (24, 16, 2, 1.64),
     ):
         scenario = thoughts(given, THINK, train=train, infer=infer)
-        ours = Case(scenario, flash(alpha), steps=6 + alpha)
+        ours = Case(scenario, flash(alpha), steps=3 + alpha)
         where = "Figure 3a" if (train, infer) == (16, 24) else "Takeaway 3"
         name = f"ROLL Flash {where}: async({alpha}), {train}Train{infer}Infer over Sync-ROLL"
         yield Figure(name, ours, base, (published, published), token_s, _WHY_3)
-    for rollouts in (32, 512):
-        ours = Case(
-            thoughts(given, THINK, train=16, infer=24, rollouts=rollouts), flash(2), steps=5
-        )
-        slow = Case(thoughts(given, THINK, train=40, infer=0, rollouts=rollouts), sync_plus(), 0, 2)
-        name = f"ROLL Flash Figure 3b: async over Sync-ROLL, {rollouts} rollouts"
+    for prompts in (32, 512):
+        ours = Case(thoughts(given, THINK, train=16, infer=24, prompts=prompts), flash(2), steps=5)
+        slow = Case(thoughts(given, THINK, train=40, infer=0, prompts=prompts), sync_plus(), 0, 2)
+        name = f"ROLL Flash Figure 3b: async over Sync-ROLL, {prompts} prompts"
         yield Figure(name, ours, slow, None, token_s)
 
 
@@ -111,13 +109,13 @@ def _smallest(given: Scenarios) -> Iterator[Figure]:
         yield _table_1(given, f"model {model.name.removeprefix('Qwen3-')}", 2, model=model)
     for context, published in ((4_096, 1), (8_192, 1), (16_384, 1), (32_768, 2)):
         yield _table_1(given, f"length {context // 1024}K", published, context=context)
-    for rollouts, published in ((32, 4), (64, 2), (128, 2), (256, 2)):
-        yield _table_1(given, f"rollout size {rollouts}", published, rollouts=rollouts)
+    for prompts, published in ((32, 4), (64, 2), (128, 2), (256, 2)):
+        yield _table_1(given, f"rollout size {prompts}", published, prompts=prompts)
 
 
 def _table_1(given: Scenarios, what: str, published: int, **changes: object) -> SmallestAlpha:
     scenario = thoughts(given, THINK, train=24, infer=16, **changes)  # type: ignore[arg-type]
-    tried = tuple((alpha, Case(scenario, flash(alpha), steps=6 + alpha)) for alpha in ALPHAS)
+    tried = tuple((alpha, Case(scenario, flash(alpha), steps=3 + alpha)) for alpha in ALPHAS)
     span = (float(published), float(published))
     name = f"ROLL Flash Table 1: ratio required, {what}"
     return SmallestAlpha(name, dict(tried)[published], None, span, token_s, _WHY_T1, tried)

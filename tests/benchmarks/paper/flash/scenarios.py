@@ -38,17 +38,12 @@ def thoughts(
     *,
     train: int,
     infer: int,
-    rollouts: int = 256,
+    prompts: int = 256,
     model: SimulatedModel = QWEN3_8B,
     context: int = 32_768,
 ) -> Scenario:
-    """Section 3.2: mathematics in one turn; without devices to infer, all take turns.
-
-    A rollout is one response: the text calls what Figure 3b varies from 32 to 512 samples, and an
-    asynchronous run with fewer devices for inference is faster than a synchronous one only if the
-    longest response is what the latter waits for. Appendix A.1 counts prompts instead.
-    """
-    name = f"{domain.name} {train}Train{infer}Infer, {rollouts} rollouts, {model.name}, {context}"
+    """Section 3.2: mathematics in one turn; without devices to infer, all take turns."""
+    name = f"{domain.name} {train}Train{infer}Infer, {prompts} prompts, {model.name}, {context}"
     return given.priced(
         Scenario(
             name,
@@ -56,7 +51,7 @@ def thoughts(
             (domain,),
             (Pool(H800, infer),) if infer else (),
             Pool(H800, train),
-            batch_size=rollouts,
+            batch_size=prompts * RESPONSES,
             group_size=RESPONSES,
             context_tokens=context,
             transfer=given.parameters.within,

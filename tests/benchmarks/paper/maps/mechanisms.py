@@ -82,8 +82,8 @@ def _serverless(given: Scenarios, judging: int) -> Figure:
 
 
 def _alpha(given: Scenarios, infer: int) -> Figure:
-    ours = Case(thoughts(given, THINK, train=40 - infer, infer=infer), flash(2), steps=8)
-    base = Case(thoughts(given, THINK, train=40, infer=0), sync_plus(), steps=6)
+    ours = Case(thoughts(given, THINK, train=40 - infer, infer=infer), flash(2), steps=5)
+    base = Case(thoughts(given, THINK, train=40, infer=0), sync_plus(), steps=2)
     return Figure("alpha", ours, base, (1.64, 1.64), token_s)
 
 
