@@ -104,7 +104,7 @@ KNOBS = {
     "swe_sigma": Knob(0.25, 0.1, 1.0),
     "step_scale": Knob(0.1, 0.02, 2.0),
     "switch_s": Knob(40, 10, 120),
-    "hop_s": Knob(30e-6, 5e-6, 150e-6),
+    "hop_s": Knob(30e-6, 5e-6, 300e-6),
     "copy_gib_s": Knob(6, 2, 48),
     "rdma_s_per_gib": Knob(0.1, 0.02, 0.4),
     "rdma_start_s": Knob(3, 0.1, 10),
