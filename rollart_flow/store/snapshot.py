@@ -167,13 +167,12 @@ class Snapshot(Tables):
 
 
 class _Watched:
-    """One table, whose handle is updated by every `look`."""
+    """One table, whose handle is updated by every `look`, unless a snapshot holds it."""
 
     def __init__(self, run: str, table: str) -> None:
         self._run = run
         self._table = table
-        self._open()
-        self._shown, self._shown_with = self._handle, self._options
+        self._shown: DeltaTable | None = None
         self._open()
 
     def _open(self) -> None:
@@ -183,8 +182,12 @@ class _Watched:
         self._complete: tuple[int, int] | None = None
 
     def look(self) -> None:
-        """Update the handle to the newest version, with the current credentials."""
-        if self._handle is None or files.storage_options(self._run) != self._options:
+        """Update the handle to the newest version, with the current credentials.
+
+        One that a snapshot holds is replaced.
+        """
+        held = self._handle is self._shown
+        if held or self._handle is None or files.storage_options(self._run) != self._options:
             self._open()
             return
         try:
@@ -204,7 +207,7 @@ class _Watched:
         return self._complete[1]
 
     def show(self) -> DeltaTable | None:
-        """Return a handle, at least as new as the held version, that is never updated.
+        """Return a handle of the version last looked at, which is never updated any more.
 
         It is None if the run has no such table.
         """
@@ -212,7 +215,7 @@ class _Watched:
             return None
         older = self._shown is None or self._shown.version() != self._handle.version()
         if older or self._shown_with != self._options:
-            self._shown, self._shown_with = find_table(self._run, self._table), self._options
+            self._shown, self._shown_with = self._handle, self._options
         return self._shown
 
 
