@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 
 class LaterImport:
-    """A module that is imported when an attribute of it is asked for."""
+    """A module that is imported when an attribute of it is asked for.
+
+    Attributes that begin with an underscore are not: pytest looks for some in all that it collects.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
         return getattr(import_module(self._name), name)
 
 
