@@ -173,6 +173,7 @@ class _Watched:
         self._run = run
         self._table = table
         self._shown: DeltaTable | None = None
+        self._shown_with: dict[str, str] | None = None
         self._open()
 
     def _open(self) -> None:
