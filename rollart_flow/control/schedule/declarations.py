@@ -67,7 +67,8 @@ class Overdue(StrEnum):
     ABORT = "abort"
     """They are aborted at the update that makes them too old."""
     AWAIT = "await"
-    """The next batch waits for them, so that none is aborted."""
+    """The next batch waits for them, so that none is aborted. It does not wait for a few groups
+    that lack only attempts in place of failed ones (`control.scheduler.lifecycle`)."""
 
 
 class GroupPlacement(StrEnum):

@@ -83,7 +83,8 @@ def rollart_plus(alpha: float | Fraction = 1) -> Schedule:
     The next batch waits for the attempts that ROLLART section 6.2 would abort, so that the longest
     trajectory bounds the step time by its length over (1 + alpha). Batches take tasks in the
     order of their source, so that each batch has the same mix as the tasks. Environments of the
-    next groups are reset while the attempts before them end, and wait for their admission.
+    next groups are reset while the attempts before them end, and wait for their admission. A batch
+    gives up at most 5% of its groups rather than wait for attempts in place of failed ones.
 
     Raises:
         SettingsError: alpha is negative or not a finite number, or 0, which

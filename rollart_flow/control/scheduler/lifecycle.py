@@ -19,6 +19,9 @@ from rollart_flow.types import Event, EventKind, Outcome, Reason, Sample, Task
 
 _GONE_IN_BUFFER = frozenset({Reason.GROUP_EVICTED, Reason.GROUP_COMPLETE})
 """Reasons for refusing a member of a group that has left the buffer or is already complete."""
+_GIVEN_UP = 0.05
+"""Largest share of a batch's groups that a batch does not wait for, since only attempts in place of
+failed ones are missing: each of them may take as long as a whole step."""
 
 
 class GroupLifecycle:
@@ -220,17 +223,24 @@ class GroupLifecycle:
         self.refill(group, replaced)
 
     def outlived(self, version: int) -> bool:
-        """Whether an attempt in flight or a member beside it would be too old under a version."""
+        """Whether a batch should wait for groups that would be too old under a version.
+
+        It waits for attempts that would be too old. Where only members would, since a failed
+        attempt was replaced late, it waits if that are more groups than `_GIVEN_UP` allows.
+        """
 
         def stale(start: int) -> bool:
             return self._bound.is_stale(version, start)
 
-        return any(
-            group.active
-            and (any(map(stale, group.members.values())) or bool(group.stale_attempts(stale)))
+        groups = [
+            group
             for group in self._registry.groups.values()
-            if group.state is GroupState.OPEN
-        )
+            if group.state is GroupState.OPEN and group.active
+        ]
+        if any(group.stale_attempts(stale) for group in groups):
+            return True
+        late = sum(any(map(stale, group.members.values())) for group in groups)
+        return late > _GIVEN_UP * self._settings.groups_per_batch
 
     def _is_stale(self, start: int) -> bool:
         return self._bound.is_stale(self.version, start)

@@ -655,6 +655,24 @@ async def test_settled_waits_for_what_a_version_would_make_too_old() -> None:
     await waiting
 
 
+async def test_settled_does_not_wait_for_the_late_replacement_of_one_group_in_twenty() -> None:
+    bench = Bench(alpha=1, batch_size=40, max_attempts=4)
+    for each in await bench.admit_all():
+        failed = each.trajectory_id in ("g00000000-01", "g00000001-01")
+        outcome = Outcome.FAILED if failed else Outcome.COMPLETED
+        await bench.start(each, version=0)
+        bench.scheduler.apply(committed(each, outcome=outcome))
+    bench.scheduler.version_updated(1)
+    waiting = asyncio.create_task(bench.scheduler.settled(2))
+    await asyncio.sleep(1)
+    assert not waiting.done(), "two groups of twenty lack a replacement"
+    bench.scheduler.apply(committed((await bench.admit_all())[0], start=1))
+    await waiting
+    bench.scheduler.version_updated(2)
+    left = [event.subject for event in bench.log.of(EventKind.ABANDON)]
+    assert left == ["g00000001"], "the group that nobody waited for is too old now"
+
+
 async def test_settled_ends_with_the_run() -> None:
     bench = Bench(alpha=1)
     for assignment in await bench.admit_all():
