@@ -32,7 +32,7 @@ LIMITS_S: Mapping[str, float] = {
     "offline": 420.0,
     "paper": 420.0,
     "pools": 420.0,
-    "predict": 420.0,
+    "predict": 900.0,
     "preferences": 420.0,
     "schedules": 300.0,
     "simulation": 420.0,

@@ -68,7 +68,11 @@ def test_a_run_on_cpus_gives_a_plan_for_cpus_that_runs(file: str, tmp_path: Path
     said = planned(file, "CPU=2", "--from", RECORDED, "--price", "CPU=0.04", "--json")
     assert (said.code, said.err) == (0, "")
     plan = json.loads(said.out)
-    chosen = plan["proposals"][0]["settings"]
+    first = plan["proposals"][0]
+    assert first["low_s"] < first["step_s"] / 1.2
+    assert first["high_s"] > first["step_s"] * 1.3
+    assert any("9 of 10 predictions" in line for line in plan["assumptions"])
+    chosen = first["settings"]
     assert chosen["rollout.engine_workers"] in ("1", "2")
     store = ("--executor", "inline", "--store", str(tmp_path / "runs"), "--json")
     run = rollart(*shlex.split(plan["command"])[1:], *store)
@@ -79,6 +83,7 @@ def test_a_run_on_cpus_gives_a_plan_for_cpus_that_runs(file: str, tmp_path: Path
 def test_lengths_of_a_run_take_the_place_of_assumed_ones(file: str) -> None:
     plan = json.loads(planned(file, "H100=2", "--from", RECORDED, "--json").out)
     assert plan["proposals"][0]["cost_per_hour"] is None
+    assert not any("9 of 10 predictions" in line for line in plan["assumptions"])
     assert not any("tokens of action" in line for line in plan["assumptions"])
 
 
