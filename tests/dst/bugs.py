@@ -16,10 +16,10 @@ from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.inference.generation_builder import GenerationBuilder
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
 from rollart_flow.control.protocols import Cancellation, PullStats
-from rollart_flow.control.rollout.attempt_manager import AttemptManager
 from rollart_flow.control.schedule.declarations import Phase
 from rollart_flow.control.schedule.selection import ReadyGroup
 from rollart_flow.control.schedule.staleness import LagBound
+from rollart_flow.control.scheduler.group_opener import GroupOpener
 from rollart_flow.control.scheduler.group_registry import GroupRegistry
 from rollart_flow.control.scheduler.groups import Group
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
@@ -114,7 +114,7 @@ async def _generate_ahead(
     return permission if isinstance(permission, Cancellation) else None
 
 
-def _stay_unaware(self: AttemptManager) -> None:
+def _never_admit(self: GroupOpener) -> None:
     return None
 
 
@@ -163,9 +163,7 @@ BUGS: Mapping[str, Bug] = {
     "generate-ahead": Bug(
         RolloutScheduler, "permit", _generate_ahead, ("credits",), seeds=range(8, 10)
     ),
-    "miss-the-clearance": Bug(
-        AttemptManager, "clear", _stay_unaware, ("progress",), seeds=range(8, 10)
-    ),
+    "never-admit": Bug(GroupOpener, "admit", _never_admit, ("progress",), seeds=range(8, 10)),
     **AGENT_BUGS,
     **DIALOGUE_BUGS,
 }

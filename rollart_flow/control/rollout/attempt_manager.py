@@ -21,6 +21,9 @@ from rollart_flow.control.rollout.interrupts import AttemptResult, Interruptible
 from rollart_flow.control.rollout.recorder import Recorder
 from rollart_flow.types import Assignment, AttemptLimits, Trajectory
 
+_ASK_AGAIN_S = 20.0
+"""Time after which an attempt that waits for its clearance asks for its permission again [s]."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
@@ -160,13 +163,22 @@ class AttemptManager(ABC):
         self._ahead = isinstance(permission, ResetOnly)
         return None
 
-    async def _until_cleared(self) -> None:
-        """Return once the attempt may generate, which is at once unless it was reset ahead."""
-        if not self._ahead or self._cleared:
-            return
-        self._clearance = asyncio.get_running_loop().create_future()
-        with waiting(f"clearance({self.assignment.trajectory_id})"):
-            await self._clearance
+    async def _until_cleared(self) -> AttemptResult | None:
+        """Wait until an attempt that was reset ahead may generate; return its result if it may not.
+
+        It asks again from time to time: a restarted scheduler may have heard nothing of an attempt
+        to which the one before it gave its permission.
+        """
+        while self._ahead and not self._cleared:
+            self._clearance = asyncio.get_running_loop().create_future()
+            try:
+                with waiting(f"clearance({self.assignment.trajectory_id})"):
+                    async with asyncio.timeout(_ASK_AGAIN_S):
+                        await self._clearance
+            except TimeoutError:
+                if (refused := await self._refused()) is not None:
+                    return refused
+        return None
 
     def _first_token(self, version: int) -> None:
         """Tell the scheduler, without waiting for it, which version started the trajectory."""

@@ -104,7 +104,8 @@ class EnvManager(AttemptManager):
             self._time_limit.start()
         if self._ahead:
             self._time_limit.pause()
-            await self._until_cleared()
+            if (refused := await self._until_cleared()) is not None:
+                return refused
             self._time_limit.start()
         self._dialogue.begin(observation, self._environment.tools)
         for turn in islice(count(), self._limits.max_turns):

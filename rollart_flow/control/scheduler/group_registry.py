@@ -66,6 +66,9 @@ class GroupRegistry:
         """Give a group a credit."""
         del self.ahead[group.group_id]
         self.credits.add(group.group_id)
+        if group.restored:
+            for attempt in group.attempts.values():
+                self._enqueue(attempt, group.position)
 
     def reopen(self, group: Group) -> None:
         """Mark a complete group that has lost a member as open."""
@@ -80,7 +83,10 @@ class GroupRegistry:
         """Queue one more attempt of a group."""
         attempt = self._add(group, group.next_index())
         attempt.again = group.restored
-        self._enqueue(attempt, group.position)
+        # What an earlier registry has assigned may be ready and keep its place. A second run of it
+        # would take another place, which may be the last one that admitted attempts could get.
+        if not (group.restored and group.group_id in self.ahead):
+            self._enqueue(attempt, group.position)
         return attempt
 
     def _add(self, group: Group, index: int) -> Attempt:

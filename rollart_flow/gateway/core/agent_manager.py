@@ -142,7 +142,8 @@ class AgentManager(AttemptManager):
         assignment, environment = self.assignment, self._environment
         environment.limit_calls(self._stage_limits.init_s)
         await environment.reset(assignment.env_seed, assignment.task.payload)
-        await self._until_cleared()
+        if (refused := await self._until_cleared()) is not None:
+            return refused
         self._open_session()
         while True:
             await self._place.move(self._stages.run)

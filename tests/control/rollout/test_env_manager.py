@@ -665,3 +665,17 @@ async def test_an_attempt_that_waits_for_its_clearance_can_be_cancelled() -> Non
     (trajectory,) = await running
     assert (trajectory.outcome, trajectory.token_ids) == (Outcome.CANCELLED, ())
     assert environment.closed == 1
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_an_attempt_of_which_a_restarted_scheduler_never_heard_asks_again(
+    cancelled: bool,
+) -> None:
+    permits = Permits(ResetOnly())
+    running = asyncio.create_task(manager(ScriptedEnvironment(DONE), admission=permits).run())
+    await asyncio.sleep(50)
+    over = Cancellation("g1-02", Outcome.CANCELLED, Reason.RUN_STOPPED)
+    permits.refuse = over if cancelled else None
+    (trajectory,) = await running
+    assert trajectory.outcome is (Outcome.CANCELLED if cancelled else Outcome.COMPLETED)
+    assert len(permits.asked) == 4

@@ -852,3 +852,13 @@ async def test_a_scheduler_that_restarts_after_the_end_cancels_what_was_reset_ah
     ready = RunningAttempt("g00000001-00", "g00000001", 0, None)
     _, orders = await bench.scheduler.announce("host", [ready])
     assert orders == (Cancellation("g00000001-00", Outcome.CANCELLED, Reason.RUN_STOPPED),)
+
+
+async def test_what_an_earlier_scheduler_opened_ahead_is_handed_out_once_it_is_admitted() -> None:
+    """It may be ready, and keep its place: a second run of it could take the last place."""
+    bench = Bench(alpha=0, batch_size=2, ahead=2)
+    task = Task("task-0", "a")
+    bench.scheduler.restore([GroupRecord(f"g{n:08d}", task, admitted=not n) for n in (0, 1)], 2)
+    assert {each.group_id for each in await bench.admit_all()} == {"g00000000"}
+    bench.scheduler.apply(Change(evicted=("g00000000", Reason.STALENESS_BOUND)))
+    assert {each.group_id for each in await bench.admit_all()} == {"g00000001"}
