@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pyarrow as pa
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from rollart_flow.errors import FencedError, StoreError
@@ -216,9 +215,18 @@ def _row_groups(uri: str, schema: pa.Schema) -> Iterator[pa.Table]:
     data = files.read(uri)
     if data is None:
         raise StoreError(f"{uri} is not there any more")
-    fragment = pads.ParquetFileFormat().make_fragment(pa.BufferReader(data))
-    for group in fragment.split_by_row_group():
-        yield group.to_table(schema=schema, use_threads=False)
+    # `pyarrow.dataset` would import pandas.
+    file = pq.ParquetFile(pa.BufferReader(data))
+    there = set(file.schema_arrow.names)
+    for number in range(file.num_row_groups):
+        found = file.read_row_group(number, use_threads=False)
+        columns = [
+            found[field.name].cast(field.type)
+            if field.name in there
+            else pa.nulls(found.num_rows, field.type)
+            for field in schema
+        ]
+        yield pa.Table.from_arrays(columns, schema=schema)
 
 
 def merged(uri: str, table: str, small: Sequence[DataFile]) -> DataFile:
