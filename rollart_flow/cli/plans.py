@@ -35,8 +35,8 @@ def _picture(plan: Plan) -> Text:
         lines.append(" " * start + "▲" + label.center(end - start - 1, "─") + "┘")
     others = (edge for edge in plan.edges if edge.source not in chain)
     lines += [f"  {edge.source}{_ARROW}{edge.target}" for edge in others]
-    beside = (stage for stage in plan.stages if stage.stream == EVALUATION)
-    lines += [f"  {stage.node} ◀── {_VERSIONS} of {source}" for stage in beside]
+    beside = (s.node for s in plan.stages if s.stream == EVALUATION and s.node not in chain)
+    lines += [f"  {node} ◀── {_VERSIONS} of {source}" for node in beside]
     return Text("\n".join(lines), no_wrap=True)
 
 
