@@ -46,10 +46,12 @@ def test_a_domain_has_its_own_settings_and_the_node_s_for_all_others() -> None:
 
 def test_a_reward_and_its_time_limit_are_those_of_the_domain() -> None:
     plain = pipeline().reward
+    assert plain is not None
     assert plain.function is environment_reward
     node = pipeline(
         reward={"arithmetic": {"fn": one, "timeout_s": 5}, "frozenlake": {"fn": "http://a/b"}}
     ).reward
+    assert node is not None
     assert [node.timeout_in(name) for name in ("arithmetic", "frozenlake")] == [5, 30]
     lake: Any = node.by_domain["frozenlake"]["fn"]
     assert isinstance(lake, ServerlessReward)
@@ -79,6 +81,7 @@ def test_they_are_set_from_outside_beside_those_of_the_file() -> None:
     assert changed.evaluate is not None
     assert changed.evaluate.sampling_in("frozenlake").top_p == 0.5
     assert changed.evaluate.sampling_in("frozenlake").temperature == 0.9
+    assert changed.reward is not None
     assert changed.reward.timeout_in("arithmetic") == 3
     whole = changed.override({"rollout.by_domain": '{"arithmetic": {"top_k": 3}}'})
     assert whole.rollout.by_domain == {"arithmetic": {"top_k": 3}}

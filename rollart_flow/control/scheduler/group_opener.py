@@ -1,4 +1,4 @@
-"""GroupOpener: opens a group for the next task, whenever the admission rule allows it.
+"""GroupOpener: opens groups for tasks as the admission rule allows, and hands out their attempts.
 
 A schedule may have groups opened ahead of their admission, whose environments are reset meanwhile.
 The invariants: groups are admitted in the order of their positions; when one more group is opened
@@ -12,9 +12,10 @@ from rollart_flow.control.schedule.selection import AdmissionState, Admit
 from rollart_flow.control.scheduler.admission_queue import TaskSource
 from rollart_flow.control.scheduler.group_registry import GroupRegistry
 from rollart_flow.control.scheduler.lifecycle import GroupLifecycle
+from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.errors import RunFailedError
 from rollart_flow.text import counted
-from rollart_flow.types import Task
+from rollart_flow.types import Assignment, Task
 
 _MOST_SKIPPED = 100_000
 """Tasks in quarantine in a row after which the run fails."""
@@ -28,11 +29,9 @@ class GroupOpener:
         admission: decides whether one more group may be opened.
         registry: groups that were opened so far.
         lifecycle: the opened groups are handed to it.
+        settings: sizes of groups and batches, and how many environments there may be.
         limit: largest number of groups that may hold a credit.
-        needed: number of groups in a batch.
-        ahead: largest number of groups that are opened ahead of their admission.
-        launched: number of attempts that a group starts with.
-        room: largest number of attempts in flight with which a group is opened ahead.
+        ahead: largest number of attempts whose group is opened ahead of its admission.
     """
 
     def __init__(
@@ -41,22 +40,20 @@ class GroupOpener:
         admission: Admit,
         registry: GroupRegistry,
         lifecycle: GroupLifecycle,
-        limit: int,
-        needed: int,
+        settings: RolloutSettings,
         *,
+        limit: int,
         ahead: int,
-        launched: int,
-        room: int,
     ) -> None:
         self._tasks = TaskSource(tasks)
         self._admission = admission
         self._registry = registry
         self._lifecycle = lifecycle
         self._limit = limit
-        self._needed = needed
-        self._ahead = ahead
-        self._launched = launched
-        self._room = room
+        self._needed = settings.groups_per_batch
+        self._launched = settings.launched
+        self._ahead = ahead // settings.launched
+        self._room = limit * settings.launched + settings.extra_environments
 
     def admit(self) -> None:
         """Admit groups that were opened ahead, the oldest first, while the rule allows it."""
@@ -83,20 +80,33 @@ class GroupOpener:
         in_flight = len(registry.attempts) + self._launched
         return len(registry.ahead) < self._ahead and in_flight <= self._room
 
-    def open(self) -> bool:
-        """Open one group, ahead of its admission if it has to wait for that.
+    def take(self, source: str, most: int) -> tuple[Assignment, ...]:
+        """Assign the attempts that may start now to a source, and open groups for them.
 
-        Returns:
-            False if none may be opened now, or there is no task for it.
+        Args:
+            source: name of the source.
+            most: largest number of attempts.
 
         Raises:
             RunFailedError: the tasks failed, or ended before the groups of a batch were there.
         """
+        taken: list[Assignment] = []
+        while len(taken) < most:
+            attempt = self._registry.take(source)
+            if attempt is not None:
+                taken.append(attempt.assignment)
+            elif not self._open():
+                break
+        return tuple(taken)
+
+    def _open(self) -> bool:
+        """Open one group, ahead of its admission if it has to wait for that; False if none may be
+        opened now, or there is no task for it."""
         registry = self._registry
         ahead = bool(registry.ahead) or not self._admits(registry.next_position)
         if ahead and not self._room_ahead():
             return False
-        taken = self._take()
+        taken = self._next_task()
         if taken is None:
             left = len(registry.credits) + len(registry.ahead)
             if self._tasks.exhausted and left < self._needed:
@@ -107,15 +117,11 @@ class GroupOpener:
                 )
             return False
         task, cursor = taken
-        self._lifecycle.open(group_name(cursor), task, cursor, ahead=ahead)
+        self._lifecycle.open(group_name(cursor), task, ahead=ahead)
         return True
 
-    def _take(self) -> tuple[Task, int] | None:
-        """Return the next task that is not in quarantine, with its cursor; None if there is none.
-
-        Raises:
-            RunFailedError: the tasks failed, or all of very many are in quarantine.
-        """
+    def _next_task(self) -> tuple[Task, int] | None:
+        """Return the next task that is not in quarantine, with its cursor, or None."""
         for _ in range(_MOST_SKIPPED):
             taken = self._tasks.take()
             if taken is None or taken[0].task_id not in self._registry.quarantined:

@@ -5,6 +5,7 @@ neither; a group that holds a credit is not closed, and a group that was opened 
 """
 
 import heapq
+from collections.abc import Iterable
 
 from rollart_flow.control.ids import group_cursor
 from rollart_flow.control.loop.replayable_queue import ReplayableQueue
@@ -12,7 +13,7 @@ from rollart_flow.control.protocols import Order, RunningAttempt
 from rollart_flow.control.scheduler.groups import Attempt, Group, GroupState
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.errors import UnknownClientError
-from rollart_flow.types import Task
+from rollart_flow.types import Assignment, Task
 
 
 class GroupRegistry:
@@ -119,6 +120,14 @@ class GroupRegistry:
                 attempt.source = source
                 return attempt
         return None
+
+    def assigned(self, source: str, trajectory_ids: Iterable[str]) -> tuple[Assignment, ...]:
+        """Return what has not ended of attempts that an earlier registry assigned to a source."""
+        attempts = [self.attempts[each] for each in trajectory_ids if each in self.attempts]
+        for attempt in attempts:
+            if attempt.queued:
+                attempt.source = source
+        return tuple(attempt.assignment for attempt in attempts)
 
     def lose_worker(self, worker: str) -> int:
         """Detach all attempts from a rollout worker and return their number."""

@@ -7,11 +7,12 @@ still have are such attempts, the group is dropped. The scheduler and the buffer
 rule to the same records and cannot disagree.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from rollart_flow.control.ids import start_version
 from rollart_flow.control.protocols import Cancellation, Clearance, Emit, Order
 from rollart_flow.control.schedule.staleness import Bound
+from rollart_flow.control.scheduler import group_events
 from rollart_flow.control.scheduler.group_registry import GroupRegistry, OrderFeeds
 from rollart_flow.control.scheduler.groups import Attempt, Group, GroupRecord, GroupState
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
@@ -51,40 +52,28 @@ class GroupLifecycle:
             if attempt.cancellation is None:
                 self.cancel(attempt, Outcome.CANCELLED, Reason.RUN_STOPPED)
 
-    def open(self, group_id: str, task: Task, cursor: int, *, ahead: bool) -> None:
-        """Open a group and launch its attempts; the event holds all data that a restart needs.
+    def open(self, group_id: str, task: Task, *, ahead: bool) -> None:
+        """Open a group and launch its attempts.
 
         Args:
             group_id: name of the group.
             task: its task.
-            cursor: cursor of the task.
             ahead: whether its environments are only reset, until `admit`.
         """
         group = self._registry.open(group_id, task)
-        detail = {"cursor": cursor, "task_id": task.task_id, "payload": task.payload}
         if ahead:
-            self._emit(Event(EventKind.PREPARE, group_id, domain=task.domain, detail=detail))
+            self._emit(group_events.prepared(group))
         else:
-            self._admit(group, detail)
+            self._admit(group)
         self.refill(group)
 
-    def _admit(self, group: Group, detail: Mapping[str, object]) -> None:
+    def _admit(self, group: Group) -> None:
         self._registry.admit(group)
-        self._emit(
-            Event(
-                EventKind.ADMIT,
-                subject=group.group_id,
-                domain=group.task.domain,
-                policy_version=self.version,
-                detail=detail,
-            )
-        )
+        self._emit(group_events.admitted(group, self.version))
 
     def admit(self, group: Group) -> None:
         """Give a group that was opened ahead a credit, so that its attempts may generate."""
-        task = group.task
-        cursor = group.position
-        self._admit(group, {"cursor": cursor, "task_id": task.task_id, "payload": task.payload})
+        self._admit(group)
         for attempt in group.active:
             self._send(attempt, Clearance(attempt.trajectory_id))
 
@@ -203,7 +192,7 @@ class GroupLifecycle:
 
     def _abandon(self, group: Group, reason: Reason) -> None:
         """Give up a group that cannot become complete, or must not."""
-        self._report(EventKind.ABANDON, group, reason)
+        self._emit(group_events.abandoned(group, reason, self.version))
         self.close(group, Outcome.REDUNDANT, reason)
 
     def enforce(self, group: Group, replaced: Sample | None = None) -> None:
@@ -249,7 +238,7 @@ class GroupLifecycle:
         for attempt in group.stale_attempts(self._is_stale):
             self.cancel(attempt, Outcome.STALE, Reason.STALENESS_BOUND)
         if group.state is GroupState.OPEN:
-            self._report(EventKind.ABANDON, group, Reason.STALENESS_BOUND)
+            self._emit(group_events.abandoned(group, Reason.STALENESS_BOUND, self.version))
         self.close(group, Outcome.STALE, Reason.GROUP_EVICTED)
 
     def refill(self, group: Group, replaced: Sample | None = None) -> None:
@@ -264,34 +253,7 @@ class GroupLifecycle:
                 return
             attempt = self._registry.launch(group)
             if replaced is not None:
-                self._report_retry(attempt, replaced)
-
-    def _report_retry(self, attempt: Attempt, replaced: Sample) -> None:
-        detail = {
-            "replaces": replaced.trajectory_id,
-            "outcome": replaced.outcome,
-            "error": replaced.error,
-        }
-        domain = attempt.assignment.task.domain
-        self._emit(
-            Event(EventKind.RETRY, subject=attempt.trajectory_id, domain=domain, detail=detail)
-        )
-
-    def _report(self, kind: EventKind, group: Group, reason: Reason) -> None:
-        self._emit(
-            Event(
-                kind,
-                subject=group.group_id,
-                reason=reason,
-                domain=group.task.domain,
-                policy_version=self.version,
-                detail={
-                    "task_id": group.task.task_id,
-                    "attempts": len(group.used),
-                    "members": len(group.members),
-                },
-            )
-        )
+                self._emit(group_events.retried(attempt, replaced))
 
     def _cancel_all(self, group: Group, outcome: Outcome, reason: Reason) -> None:
         for attempt in group.active:
@@ -309,16 +271,5 @@ class GroupLifecycle:
     def _report_abort(self, attempt: Attempt, sample: Sample) -> None:
         """Emit the event of a cancelled attempt, unless the attempt had ended before."""
         cancellation = attempt.cancellation
-        if cancellation is None or sample.outcome is not cancellation.outcome:
-            return
-        detail = {"outcome": sample.outcome, "policy_version_start": sample.policy_version_start}
-        self._emit(
-            Event(
-                EventKind.ABORT,
-                subject=sample.trajectory_id,
-                reason=cancellation.reason,
-                domain=sample.domain,
-                policy_version=self.version,
-                detail=detail,
-            )
-        )
+        if cancellation is not None and sample.outcome is cancellation.outcome:
+            self._emit(group_events.aborted(sample, cancellation.reason, self.version))

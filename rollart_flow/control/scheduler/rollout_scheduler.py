@@ -22,7 +22,7 @@ from rollart_flow.control.protocols import (
 )
 from rollart_flow.control.schedule.selection import Admit, by_credits
 from rollart_flow.control.schedule.staleness import Bound
-from rollart_flow.control.scheduler.admission_queue import AdmissionQueue, AdmissionRequest
+from rollart_flow.control.scheduler.admission_queue import AdmissionQueue
 from rollart_flow.control.scheduler.circuit_breaker import CircuitBreaker
 from rollart_flow.control.scheduler.group_opener import GroupOpener
 from rollart_flow.control.scheduler.group_registry import GroupRegistry, OrderFeeds
@@ -75,10 +75,14 @@ class RolloutScheduler:
         self.limit = capacity + settings.extra_groups
         """Largest number of groups that may hold a credit."""
         self._opener = GroupOpener(
-            tasks, admission, self._registry, self._lifecycle, self.limit,
-            settings.groups_per_batch, ahead=ahead // settings.launched, launched=settings.launched,
-            room=self.limit * settings.launched + settings.extra_environments,
-        )  # fmt: skip
+            tasks,
+            admission,
+            self._registry,
+            self._lifecycle,
+            settings,
+            limit=self.limit,
+            ahead=ahead,
+        )
         self._stopped = False
         self._failure: RunFailedError | None = None
         self._failed = Signal()
@@ -133,27 +137,15 @@ class RolloutScheduler:
 
     async def adopt(self, source: str, blocks: Sequence[Sequence[str]]) -> None:
         """Assign attempts, whose ids a source has received of an earlier scheduler, to it."""
-        self._admissions.know(source, [self._adopted(source, block) for block in blocks])
-
-    def _adopted(self, source: str, trajectory_ids: Sequence[str]) -> tuple[Assignment, ...]:
-        known = self._registry.attempts
-        attempts = [known[each] for each in trajectory_ids if each in known]
-        for attempt in attempts:
-            if attempt.queued:
-                attempt.source = source
-        return tuple(attempt.assignment for attempt in attempts)
+        self._admissions.know(source, [self._registry.assigned(source, each) for each in blocks])
 
     async def permit(self, trajectory_id: str, worker: str) -> Permission:
-        """Return the permission of an attempt to start on a rollout worker.
-
-        An attempt that has already ended, or whose group has left, is refused.
-        """
+        """Return whether an attempt may start; not if it has ended, or its group has left."""
         attempt = self._registry.attempts.get(trajectory_id)
         over = Cancellation(trajectory_id, Outcome.CANCELLED, Reason.RUN_STOPPED)
-        if attempt is None and self._stopped:
-            return over
         if attempt is None:
-            return Cancellation(trajectory_id, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
+            done = Cancellation(trajectory_id, Outcome.REDUNDANT, Reason.GROUP_COMPLETE)
+            return over if self._stopped else done
         if worker not in attempt.workers:
             attempt.workers[worker] = None
             attempt.version = None
@@ -172,11 +164,7 @@ class RolloutScheduler:
             self._pump()
 
     async def orders(self, worker: str, after: int) -> tuple[int, tuple[Order, ...]]:
-        """Wait for a rollout worker's orders past the cursor.
-
-        Returns:
-            (new cursor, orders).
-        """
+        """Wait for a rollout worker's orders past the cursor; return the new cursor and them."""
         return await self._feeds.read(worker, after)
 
     async def announce(
@@ -201,10 +189,7 @@ class RolloutScheduler:
         return cursor, tuple(orders)
 
     def rollout_worker_lost(self, worker: str) -> None:
-        """Record that a rollout worker died.
-
-        Its attempts keep their ids and wait for a rollout worker that runs them again.
-        """
+        """Record that a rollout worker died; another one runs its attempts again under their ids."""
         detail = {"attempts": self._registry.lose_worker(worker)}
         self._feeds.remove(worker)
         if detail["attempts"]:
@@ -303,25 +288,11 @@ class RolloutScheduler:
         if not self._stopped:
             self._opener.admit()
         while not self._stopped and (request := self._admissions.oldest) is not None:
-            assignments = self._take(request)
-            if not assignments or self._stopped:
+            try:
+                assignments = self._opener.take(request.source, request.most)
+            except RunFailedError as error:
+                self.fail(error.message)
+                return
+            if not assignments:
                 return
             self._admissions.answer(assignments)
-
-    def _take(self, request: AdmissionRequest) -> tuple[Assignment, ...]:
-        """Return the attempts that may start now, as many as a source requests at most."""
-        taken: list[Assignment] = []
-        while len(taken) < request.most:
-            attempt = self._registry.take(request.source)
-            if attempt is not None:
-                taken.append(attempt.assignment)
-            elif not self._open_group():
-                break
-        return tuple(taken)
-
-    def _open_group(self) -> bool:
-        try:
-            return self._opener.open()
-        except RunFailedError as error:
-            self.fail(error.message)
-            return False
