@@ -99,18 +99,19 @@ class StoredRows:
         if not self._source.runs:
             return
         source, found = self._source, self._units.episodes
-        stored = f"{source.name}: {' and '.join(each.run for each in source.runs)}"
+        runs = " and ".join(each.run for each in source.runs)
+        stored = f"{source.name}: {runs} {'has' if len(source.runs) == 1 else 'have'}"
         if not found:
             what = "pairs of a preferred and a rejected episode" if source.paired else "episodes"
-            raise SettingsError(f"{stored} have no {what} that it lets through; change its filter")
+            raise SettingsError(f"{stored} no {what} that it lets through; change its filter")
         if found < source.count:
             raise SettingsError(
-                f"{stored} have {counted(found, 'episode')} that it lets through, fewer than a "
+                f"{stored} {counted(found, 'episode')} that it lets through, fewer than a "
                 f"batch of {source.count}; lower batch_size, or widen its filter"
             )
         if (largest := max(self._units.sizes)) > source.count:
             raise SettingsError(
-                f"{stored} have a group of {largest} episodes, which are drawn together; raise "
+                f"{stored} a group of {largest} episodes, which are drawn together; raise "
                 f"batch_size from {source.count}"
             )
 

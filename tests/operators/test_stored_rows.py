@@ -49,7 +49,7 @@ def test_only_the_first_draw_opens_tables(tmp_path: Path, opened: list[str]) -> 
     rows = StoredRows("", source(writer.uri))
     opened.clear()
     first = rows.rows(1, (0, 0))
-    assert len(opened) == len(set(opened)) * 2, "each table once to update, and once to show"
+    assert len(opened) == len(set(opened)), "each table once"
     opened.clear()
     assert [rows.rows(step, (0, 0)).num_rows for step in range(2, 20)] == [3] * 18
     assert rows.rows(1, (0, 0)).equals(first)
@@ -62,11 +62,12 @@ def test_draws_from_the_run_itself_open_only_what_has_changed(
     writer = committed(tmp_path)
     writer.commit("steps", step_row(1))
     rows = StoredRows(writer.uri, source())
-    assert rows.rows(2, (0, 0)).num_rows == 3
+    for step in (2, 3):  # the second draw opens a handle to update, since the first keeps its own
+        assert rows.rows(step, (0, 0)).num_rows == 3
     opened.clear()
     writer.commit("trajectories", table(trajectory("g", 9)))
     writer.commit("steps", step_row(2))
-    assert rows.rows(3, (0, 0)).num_rows == 3
+    assert rows.rows(4, (0, 0)).num_rows == 3
     assert sorted(opened) == ["steps", "trajectories"]
 
 

@@ -360,7 +360,7 @@ def test_rows_without_a_reward_are_drawn_if_asked_for(
     finished_run: Run, store: Path, tmp_path: Path
 ) -> None:
     theirs = copied(finished_run, tmp_path / "theirs", {"trajectories": unscored})
-    with pytest.raises(SettingsError, match="have no episodes that it lets through"):
+    with pytest.raises(SettingsError, match="has no episodes that it lets through"):
         finished(offline(theirs.uri, algorithm="sft()"), store, "refused")
     run = finished(offline(theirs.uri, "unscored=True, batch_size=8", "sft()"), store, "unscored")
     steps = run.steps.collect()
@@ -374,7 +374,7 @@ def test_rows_without_a_reward_are_drawn_if_asked_for(
 @pytest.mark.parametrize(
     ("keywords", "said"),
     [
-        ('filter=pl.col("reward") > 1e9', "have no episodes that it lets through"),
+        ('filter=pl.col("reward") > 1e9', "has no episodes that it lets through"),
         ("batch_size=4096", "fewer than a batch of 4096; lower batch_size"),
         ("batch_size=2", "a group of 4 episodes, which are drawn together; raise batch_size"),
         ('filter=pl.col("rewards") > 0', "stored: filter: unknown column 'rewards'"),

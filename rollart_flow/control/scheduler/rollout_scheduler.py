@@ -189,7 +189,7 @@ class RolloutScheduler:
         return cursor, tuple(orders)
 
     def rollout_worker_lost(self, worker: str) -> None:
-        """Record that a rollout worker died; another one runs its attempts again under their ids."""
+        """Record that a rollout worker died; another one runs its attempts again, as they were."""
         detail = {"attempts": self._registry.lose_worker(worker)}
         self._feeds.remove(worker)
         if detail["attempts"]:
