@@ -60,13 +60,13 @@ def test_draws_from_the_run_itself_open_only_what_has_changed(
     tmp_path: Path, opened: list[str]
 ) -> None:
     writer = committed(tmp_path)
-    writer.commit("steps", step_row(1))
     rows = StoredRows(writer.uri, source())
-    for step in (2, 3):  # the second draw opens a handle to update, since the first keeps its own
-        assert rows.rows(step, (0, 0)).num_rows == 3
+    for step in (1, 2):  # the second draw opens a handle to update, since the first keeps its own
+        writer.commit("steps", step_row(step))
+        assert rows.rows(step + 1, (0, 0)).num_rows == 3
     opened.clear()
     writer.commit("trajectories", table(trajectory("g", 9)))
-    writer.commit("steps", step_row(2))
+    writer.commit("steps", step_row(3))
     assert rows.rows(4, (0, 0)).num_rows == 3
     assert sorted(opened) == ["steps", "trajectories"]
 
