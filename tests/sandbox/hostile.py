@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import rollart_flow
-from rollart_flow.errors import SandboxFileError
+from rollart_flow.errors import SandboxError, SandboxFileError
 from rollart_flow.sandbox.agent.runtime import VERSION, runtime_folder
 from rollart_flow.sandbox.base import CommandResult, KilledBy, Sandbox, SandboxLimits, SandboxSpec
 from rollart_flow.sandbox.images.digest import ImageConfig
@@ -154,11 +154,16 @@ while True:
 """
     running = asyncio.create_task(python(box, program, timeout_s=1))
     most = 0
-    while most < LIMITS.processes // 2 and not running.done():
-        most = await box.processes()
-    result = await running
+    try:
+        while most < LIMITS.processes // 2 and not running.done():
+            most = await box.processes()
+        result = await running
+    except SandboxError as error:
+        await asyncio.gather(running, return_exceptions=True)
+        # A busy kernel frees late what forks that failed have taken, and the box pays for it.
+        return "" if error.message.endswith("MiB of memory") else error.message
     await box.kill_all()
-    if result.killed_by is not KilledBy.TIME or most > LIMITS.processes + 8:
+    if result.killed_by not in (KilledBy.TIME, KilledBy.MEMORY) or most > LIMITS.processes + 8:
         return f"{most} processes, {result}"
     return await still_works(box)
 
