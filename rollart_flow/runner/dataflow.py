@@ -46,6 +46,7 @@ from rollart_flow.store.pins import recorded_pins
 _BLOCK = 256
 """Maximum number of attempts of a block; a block costs some milliseconds, whatever it holds."""
 _FEWEST_BLOCKS = 64
+"""Number of blocks whose threads cost too little to save any."""
 
 
 def blocks_in_flight(groups: int, attempts: int) -> int:

@@ -194,7 +194,8 @@ def test_a_task_whose_boxes_fail_is_attempted_no_more(
     assert "bad" not in {*later["detail"].str.json_path_match("$.task_id")}
     bad = run.trajectories.filter(pl.col("task_id") == "bad").collect()
     assert {*bad["outcome"]} <= {Outcome.FAILED, Outcome.REDUNDANT}
-    starts = run.sandboxes.filter(pl.col("ready_at").is_null()).collect()
+    never_ready = run.sandboxes.filter(pl.col("ready_at").is_null()).collect()
+    starts = never_ready.filter(pl.col("killed_by") != "")  # the end of the run may cut one short
     assert {*starts["killed_by"]} == {"failure"}
     assert {*starts["error"]} == {"this node has no such image"}
 

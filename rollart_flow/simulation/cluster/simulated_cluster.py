@@ -202,7 +202,7 @@ class SimulatedCluster:
     def _observed(
         self, trajectory: Trajectory, script: Script, started: float, ended: float
     ) -> float:
-        """Value of `AttemptRecord.observed`: what was reset ahead has waited before its turns."""
+        """Return `AttemptRecord.observed`: what was reset ahead has waited before its turns."""
         if not self.schedule.resets_ahead:
             return started + script.reset_s
         return ended - math.fsum(turn.generate_s + turn.step_s for turn in trajectory.turns)

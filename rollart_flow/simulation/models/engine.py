@@ -267,7 +267,7 @@ class DisaggregatedEngine:
             self._requests.subtract((prefill.worker, decode.worker))
 
     def _least(self, engines: Sequence[SimulatedEngine]) -> SimulatedEngine:
-        """The worker with the fewest requests, those on their way to it included."""
+        """Return the worker with the fewest requests, those on their way to it included."""
         return min(engines, key=lambda engine: self._requests[engine.worker])
 
     async def abort(self, request_id: str) -> None:

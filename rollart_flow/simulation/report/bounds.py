@@ -158,8 +158,8 @@ def bound(
 def _longest(
     step: Sequence[AttemptRecord], scenario: Scenario, began: float
 ) -> tuple[float, float]:
-    """Longest chain of the attempts of a batch that were observed first after a moment, and the
-    time from it to the end of the others, if they never wait [s]."""
+    """Return the longest chain of the attempts of a batch that were observed after a moment, and
+    the time from it to the end of the others, if they never wait [s]."""
     chain = end = 0.0
     for attempt in step:
         seconds = chain_s(attempt.script, scenario)

@@ -85,13 +85,13 @@ def run_figures(
 
 
 def key_of(case: Case) -> str:
-    """The name of a case's result, equal in every process for equal values and source texts."""
+    """Return the name of a case's result, equal in every process for equal values and sources."""
     text = json.dumps([_sources(), described(case)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def described(value: Any) -> Any:
-    """A value as JSON, by its fields and its type.
+    """Return a value as JSON, by its fields and its type.
 
     Raises:
         TypeError: nothing but an address would stand for it.
@@ -116,7 +116,7 @@ def described(value: Any) -> Any:
 
 @cache
 def _sources() -> str:
-    """A digest of the source texts that decide about results."""
+    """Return a digest of the source texts that decide about results."""
     package = Path(rollart_flow.__file__).parent
     files = [file for name in _SIMULATING for file in sorted((package / name).rglob("*.py"))]
     files += [Path(str(module.__file__)) for module in (details, figures)]
