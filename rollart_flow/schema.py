@@ -129,8 +129,9 @@ def check(table: str, rows: pa.Table) -> pa.Table:
     """
     schema = row_schema(table)
     given = dict(zip(rows.column_names, rows.columns, strict=True))
+    names = schema.names  # a new list each time
     for name in given:
-        if name not in schema.names:
+        if name not in names:
             raise SchemaError(f"{table}: unknown column {name!r}")
     for field in schema:
         if field.name not in given:
@@ -142,10 +143,10 @@ def check(table: str, rows: pa.Table) -> pa.Table:
             )
         if _may_have_null(column, field) and (path := _null_where_none_may_be(column, field)):
             raise SchemaError(f"{table}.{path}: null given, a value expected")
-    columns = [given[name] for name in schema.names]
+    columns = [given[name] for name in names]
     if all(column.type.equals(kind) for column, kind in zip(columns, schema.types, strict=True)):
         return pa.table(columns, schema=schema)
-    return rows.select(schema.names).cast(schema)
+    return rows.select(names).cast(schema)
 
 
 def _may_have_null(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> bool:

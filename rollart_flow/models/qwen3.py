@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -134,6 +135,19 @@ def rotary_tables(config: ModelConfig, length: int) -> tuple[torch.Tensor, torch
     inverse_frequencies = 1.0 / (config.rope_theta**exponents)
     angles = torch.arange(length, dtype=torch.float32)[:, None] * inverse_frequencies
     return angles.cos(), angles.sin()
+
+
+@lru_cache(maxsize=8)
+def _full_tables(
+    config: ModelConfig, length: int, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (cos, sin) of both halves of the dimensions, [length, head_dim]. Do not change them.
+
+    Batches of a run have few lengths, and small models compute a layer in the time of the tables.
+    """
+    with torch.inference_mode(False):  # tables of inference mode could not be trained with
+        cos, sin = (torch.cat([half, half], -1) for half in rotary_tables(config, length))
+        return cos.to(device, dtype), sin.to(device, dtype)
 
 
 class RMSNorm(nn.Module):
@@ -260,11 +274,8 @@ class Qwen3(LanguageModel):
         packing: Packing | None = None,
     ) -> torch.Tensor:
         hidden: torch.Tensor = self.model.embed_tokens(token_ids)
-        half_cos, half_sin = rotary_tables(
-            self._config, token_ids.shape[1] if packing is None else packing.longest
-        )
-        cos = torch.cat([half_cos, half_cos], -1).to(hidden)
-        sin = torch.cat([half_sin, half_sin], -1).to(hidden)
+        length = token_ids.shape[1] if packing is None else packing.longest
+        cos, sin = _full_tables(self._config, length, hidden.dtype, hidden.device)
         if packing is not None:
             hidden = hidden.squeeze(0)
             cos, sin = (side[packing.positions][:, None] for side in (cos, sin))

@@ -116,17 +116,21 @@ class TrainOperator:
         if "advantage" in rows.column_names:  # a manifest that was written before a restart
             algorithm = self._context.algorithm
             zero_variance = estimate(algorithm, rows, self._assess).zero_variance_groups
-            result = self._context.trainers.call.train_step(step, to_ipc(rows))
+            training = self._context.trainers.call.train_step.begin(step, to_ipc(rows))
+            facts = _facts(rows, step, zero_variance)
+            result = training()
         else:
             trained_version = batch["trained_version"]
             algorithm, weight = self._context.algorithm, self._context.branch_weight
             prepared = prepare(algorithm, rows, trained_version, self._assess, weight)
             rows, zero_variance = prepared.rows, prepared.zero_variance_groups
+            training = self._context.trainers.call.train_step.begin(step, to_ipc(rows))
             committed = self._begin_commit({"batches": _manifest(batch, prepared)})
-            result = self._context.trainers.call.train_step(step, to_ipc(rows))
+            facts = _facts(rows, step, zero_variance)
+            result = training()
             wait(committed, f"commit of the batch of step {step}")
         self._check_skipped(result)
-        return self._record(rows, result, zero_variance)
+        return self._record(rows, result, facts)
 
     def _with_stored(self, batch: Mapping[str, Any], rows: pa.Table) -> pa.Table:
         """Append the stored rows that are mixed into a batch."""
@@ -151,7 +155,7 @@ class TrainOperator:
     def _assess(self, rows: pa.Table) -> pa.Table:
         return from_ipc(self._context.trainers.call.recompute_old_logprobs(to_ipc(rows)))
 
-    def _record(self, rows: pa.Table, result: StepResult, zero_variance: int) -> pa.Table:
+    def _record(self, rows: pa.Table, result: StepResult, facts: Mapping[str, Any]) -> pa.Table:
         """Publish and checkpoint a step, commit its rows, and report it as trained."""
         context, step = self._context, result.step
         checkpoint = step % context.checkpoint_every == 0 or step == context.steps
@@ -159,17 +163,21 @@ class TrainOperator:
             folder = checkpoint_folder(context.checkpoints, step, context.term)
             context.trainers.call.begin_save(folder)
         started = time.monotonic()
+        # A separate call: in the one that gathers the weights, the other ranks could time out.
+        self._finish_publish()
+        phases = context.coordinator.call.phases.begin(step)
         published = self._publish(step, checkpoint=checkpoint)
         publish_s = time.monotonic() - started
         if checkpoint:
             context.trainers.call.finish_save()
         events = self._events(result, checkpoint=checkpoint)
         ended, now = time.monotonic(), datetime.now(UTC)
-        facts, step_s = self._facts(rows, result), ended - self._ended
+        step_s, spent = ended - self._ended, phases()
         row = {
+            **asdict(result),
             **facts,
-            "wait_s": min(facts["wait_s"], step_s),  # the first wait began before this process
-            "zero_variance_groups": zero_variance,
+            **spent,
+            "wait_s": min(spent["wait_s"], step_s),  # the first wait began before this process
             "publish_s": publish_s,
             "step_s": step_s,
             "finished_at": now,
@@ -180,7 +188,9 @@ class TrainOperator:
             "events": events_table((now, event) for event in events),
             "steps": to_table("steps", [row]),
         }
-        committed: int = wait(self._begin_commit(tables), "commit of a step")
+        committing = self._begin_commit(tables)
+        rewards = json.dumps(rewards_by_domain(rows))
+        committed: int = wait(committing, "commit of a step")
         # A coordinator that was restarted before this commit has not heard of the version before.
         context.coordinator.call.published.start(step - 1, 0.0)
         push_s = None if published.under_way else publish_s
@@ -190,7 +200,7 @@ class TrainOperator:
         return pa.table(
             {
                 "steps": [to_ipc(tables["steps"])],
-                "rewards": [json.dumps(rewards_by_domain(rows))],
+                "rewards": [rewards],
                 "committed": [committed],
             }
         )
@@ -207,16 +217,6 @@ class TrainOperator:
         self._retried = []
         return events
 
-    def _facts(self, rows: pa.Table, result: StepResult) -> dict[str, Any]:
-        """Return the columns of `steps` that the trainer, the coordinator and the batch give."""
-        phases = self._context.coordinator.call.phases(result.step)
-        return {
-            **asdict(result),
-            **phases,
-            **statistics(rows, result.step),
-            "policy_version": result.step,
-        }
-
     def _offload(self, step: int) -> list[Event]:
         """Free the devices that engine workers hold in turns with the trainer."""
         placements = [worker.placement for worker in self._context.trainers.workers]
@@ -230,10 +230,8 @@ class TrainOperator:
         ]
 
     def _publish(self, step: int, *, checkpoint: bool) -> Publication:
-        """Publish the version of a step, or start to, once the preceding version is published."""
+        """Publish the version of a step, or start to; the preceding version is published."""
         context = self._context
-        # A separate call: in the one that gathers the weights, the other ranks could time out.
-        self._finish_publish()
         context.coordinator.call.publishing.start(step)
         lasting = checkpoint or step in context.evaluated
         if lasting or not context.overlap_publish:
@@ -264,6 +262,12 @@ class TrainOperator:
         """
         encoded = {table: to_ipc(rows) for table, rows in tables.items() if rows.num_rows}
         return self._context.buffer.call.commit.start(encoded)
+
+
+def _facts(rows: pa.Table, step: int, zero_variance: int) -> dict[str, Any]:
+    """Return the columns of `steps` that are known of a batch before it is trained on."""
+    found = statistics(rows, step)
+    return {**found, "policy_version": step, "zero_variance_groups": zero_variance}
 
 
 def _manifest(batch: Mapping[str, Any], prepared: Prepared) -> pa.Table:

@@ -36,6 +36,9 @@ class RemoteMethod(Protocol[P, R, C]):
     def start(self, *args: P.args, **kwargs: P.kwargs) -> ObjectRef[R]:
         """Start the call on one actor and return a reference to its result. Does not wait."""
 
+    def begin(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[], C]:
+        """Start the call where `__call__` would; return a function that waits for its result."""
+
 
 class Declared(Protocol[P, B, R, C]):
     """A method with a declaration, in the body of its class."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from rollart_flow.resources.local import LocalActor, wait
@@ -34,6 +35,9 @@ class _Call:
 
     async def aio(self, *args: Any, **kwargs: Any) -> Any:
         return await self.start(*args, **kwargs)
+
+    def begin(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        return partial(wait, self.start(*args, **kwargs), self._name)
 
 
 class _Calls:

@@ -58,8 +58,7 @@ class BoundMethod:
         if self._declared.redirected:
             return asyncio.run(self._at_endpoint(call))
         if not self._declared.routed:
-            references, collect = self._start(call)
-            return collect(wait(references, self._waited(self._workers)))
+            return self.begin(*args, **kwargs)()
         first, others = self._candidates(call)
         while True:
             worker = self._least_loaded(first or others)
@@ -85,6 +84,17 @@ class BoundMethod:
                     return await self._send(worker, call)
             except unreachable() as error:
                 self._discard(worker, (first, others), error)
+
+    def begin(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """Start the call on all workers of its mode; return a function that waits for the result.
+
+        Raises:
+            TypeError: which worker answers the method is found out while it is called.
+        """
+        if self._declared.redirected or self._declared.routed:
+            raise TypeError(f"{self.__name__} is routed; call it, or start it on one worker")
+        references, collect = self._start((args, kwargs))
+        return lambda: collect(wait(references, self._waited(self._workers)))
 
     def start(self, *args: Any, **kwargs: Any) -> "ray.ObjectRef[Any]":
         """Start the call on the first worker alone and return a reference to its result."""

@@ -221,12 +221,16 @@ def _row_groups(uri: str, schema: pa.Schema) -> Iterator[pa.Table]:
     for number in range(file.num_row_groups):
         found = file.read_row_group(number, use_threads=False)
         columns = [
-            found[field.name].cast(field.type)
+            _as_type(found[field.name], field.type)
             if field.name in there
             else pa.nulls(found.num_rows, field.type)
             for field in schema
         ]
         yield pa.Table.from_arrays(columns, schema=schema)
+
+
+def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == wanted else column.cast(wanted)
 
 
 def merged(uri: str, table: str, small: Sequence[DataFile]) -> DataFile:

@@ -72,6 +72,18 @@ def test_padding_on_the_right_changes_nothing_before_it() -> None:
     torch.testing.assert_close(model(padded)[:, :20], model(tokens[:, :20]), atol=1e-6, rtol=1e-5)
 
 
+def test_a_model_that_was_first_used_for_inference_can_be_trained() -> None:
+    model = Qwen3(_config(changes={"head_dim": 12}))  # a shape that no other test has
+    model.initialize(seed=7)
+    tokens = _tokens(model.config)
+    with torch.inference_mode():
+        seen = model.logits(model(tokens))
+    trained = model.logits(model(tokens))
+    assert torch.equal(seen, trained)
+    gradients = torch.autograd.grad(trained.sum(), list(model.parameters()))
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+
+
 @pytest.mark.parametrize("shape", [(250, 64), (37, 4, 16), (5, 7, 33)])
 def test_a_norm_in_one_call_has_the_bits_of_its_formula(shape: tuple[int, ...]) -> None:
     """Steps that were recorded with the formula must be recomputed to the bit."""

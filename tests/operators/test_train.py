@@ -1,5 +1,6 @@
 """The train operator: the order in which it tells the others of a step."""
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +36,11 @@ class Told:
             self._said.append((self._name, method, *arguments[:1]))
             return self._answers.get(method)
 
-        call.start = call  # type: ignore[attr-defined]
+        def begin(*arguments: Any, **keywords: Any) -> Callable[[], Any]:
+            answer = call(*arguments, **keywords)
+            return lambda: answer
+
+        call.start, call.begin = call, begin  # type: ignore[attr-defined]
         return call
 
 
@@ -83,7 +88,7 @@ def test_the_coordinator_hears_of_the_version_before_once_the_step_is_recorded(
     result = StepResult(
         step=STEP, tokens=1, action_tokens=1, fingerprint="", threads=1, kernels="{}", **figures
     )
-    TrainOperator(context)._record(rows, result, 0)
+    TrainOperator(context)._record(rows, result, module._facts(rows, STEP, 0))
     told = [each[:2] for each in said]
     published = told.index(("coordinator", "published"))
     assert said[published] == ("coordinator", "published", STEP - 1)

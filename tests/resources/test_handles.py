@@ -69,6 +69,7 @@ def test_an_actor_is_called_with_its_own_arguments_and_results() -> None:
     assert_type(store, Remote[Store])
     assert assert_type(store.call.put("b"), int) == 2
     assert ray.get(assert_type(store.call.put.start("c"), ray.ObjectRef[int])) == 3
+    assert assert_type(store.call.put.begin("d")(), int) == 4
     with pytest.raises(KeyError):
         store.call.refuse()
     with pytest.raises(TypeError):
@@ -104,6 +105,7 @@ def test_a_clusters_calls_have_the_types_that_their_modes_declare() -> None:
     assert assert_type(cluster.call.add(5), list[int]) == [5, 6]
     assert assert_type(cluster.call.name(), str) == "a"
     assert asyncio.run(cluster.call.name.aio()) == "a"
+    assert assert_type(cluster.call.add.begin(5)(), list[int]) == [5, 6], "all workers"
     assert ray.get(cluster.call.add.start(5)) == 5, "the first worker alone"
     second: WorkerHandle[Adder] = cluster.workers[1]
     assert ray.get(assert_type(second.call.add.start(5), ray.ObjectRef[int])) == 6

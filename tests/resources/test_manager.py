@@ -117,6 +117,8 @@ def test_listing_1_each_call_is_routed_by_its_tag() -> None:
     nodes = {row["granted"]: row["node"] for row in cluster.bindings()}
     assert nodes == {name: live_pools()[name].nodes[0] for name in ("H800", "H20")}
     assert manager.pools()["H20"].free == 0, "of the two that it may use"
+    with pytest.raises(TypeError, match="generate is routed; call it, or start it on one worker"):
+        cluster.generate.begin([1])
     cluster.shutdown()
 
 
