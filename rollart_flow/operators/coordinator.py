@@ -97,14 +97,16 @@ class CoordinatorActor(RunCoordinator):
         scheduler = (await self._serving()).scheduler
         for trajectory_id, version in started:
             await scheduler.started(trajectory_id, version)
-        return [await scheduler.permit(trajectory_id, worker) for trajectory_id in asked]
+        found = [await scheduler.permit(trajectory_id, worker) for trajectory_id in asked]
+        await self._told_of_groups_ahead()
+        return found
 
     @register("rank_zero")
     async def orders(self, worker: str, after: int) -> tuple[int, tuple[Order, ...]]:
         """Wait for a rollout worker's orders past a cursor; there may be none yet."""
         cursor, orders = await (await self._serving()).polls.orders(worker, after)
-        if any(isinstance(each, Clearance) for each in orders):  # see `admit`
-            await self._run.events.received()
+        if any(isinstance(each, Clearance) for each in orders):
+            await self._told_of_groups_ahead()
         return cursor, orders
 
     @register("rank_zero")
@@ -112,7 +114,18 @@ class CoordinatorActor(RunCoordinator):
         self, worker: str, running: Sequence[RunningAttempt]
     ) -> tuple[int, tuple[Order, ...]]:
         """Learn which attempts a rollout worker runs; see `control.protocols.Admission`."""
-        return await (await self._serving()).scheduler.announce(worker, running)
+        answer = await (await self._serving()).scheduler.announce(worker, running)
+        await self._told_of_groups_ahead()
+        return answer
+
+    async def _told_of_groups_ahead(self) -> None:
+        """Return once the buffer knows the groups that were opened ahead and then admitted.
+
+        `admit` waited for its groups before. What lets an attempt of a group that was opened ahead
+        generate must not leave before the event of its admission, which outlives this process.
+        """
+        if self._settings.schedule.resets_ahead:
+            await self._run.events.received()
 
     @register("rank_zero")
     async def quarantine(self, task_id: str, why: str) -> None:
