@@ -113,6 +113,9 @@ class EngineModel(Protocol):
         In the same pass `decoding` sequences with `kv_tokens` in their KV caches sample a token.
         """
 
+    def prompts_s(self, prompts: int) -> float:
+        """Time that this many prompts add to their pass, beside that of their tokens [s]."""
+
     def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
         """(a, b) such that one token for each of `batch` sequences takes a + b * KV [s]."""
 
@@ -211,6 +214,9 @@ class Roofline:
         read_s = self.read_s(model.weights_read(tokens + decoding), model.kv_bytes * kv_tokens)
         seconds = max(flops / self.flops, read_s)
         return self._pass_s(decoding) + seconds + self.reduce_s(tokens + decoding)
+
+    def prompts_s(self, prompts: int) -> float:
+        return 0.0
 
     def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
         """The line holds near `kv_tokens`, the tokens in the KV caches of the batch."""

@@ -6,6 +6,7 @@ close in time (one commit, one busy moment). The invariant: the repeated values 
 the seed.
 """
 
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,8 +58,14 @@ class MeasuredEngine:
     def prefill_s(
         self, tokens: float, context: float, decoding: int = 0, kv_tokens: float = 0.0
     ) -> float:
-        """Time of the pass that samples a first token, beside `decoding` sequences [s]."""
-        return self.decode_line(decoding + 1, kv_tokens)[0]
+        """Time of the pass that samples first tokens, beside `decoding` sequences [s].
+
+        Requests take the time of their new tokens, `request_s`, before it.
+        """
+        return self.decode_line(decoding, kv_tokens)[0]
+
+    def prompts_s(self, prompts: int) -> float:
+        return prompts * self.sequence_s
 
     def decode_line(self, batch: int, kv_tokens: float) -> tuple[float, float]:
         """(time of a pass, 0): the tokens in the KV caches have no effect [s]."""
@@ -66,17 +73,40 @@ class MeasuredEngine:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenCurve:
+    """A quantity of a training step by its tokens, linear between the points and beyond them."""
+
+    points: tuple[tuple[float, float], ...]
+    """(tokens, value), one or more with ascending tokens; one point stands for all tokens."""
+
+    def of(self, tokens: float) -> float:
+        """Return the value for this many tokens, 0 or more."""
+        if len(self.points) == 1:
+            return self.points[0][1]
+        place = bisect(self.points, tokens, key=lambda point: point[0])
+        first = min(max(place, 1), len(self.points) - 1)
+        (left, low), (right, high) = self.points[first - 1 : first + 1]
+        return max(0.0, low + (high - low) * (tokens - left) / (right - left))
+
+    def times(self, factor: float) -> "TokenCurve":
+        """Return a curve whose values are so many times as large."""
+        return TokenCurve(tuple((tokens, factor * value) for tokens, value in self.points))
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredTraining:
     """Times of one training step, from the batch to the request for the next one."""
 
-    fixed_s: float
-    token_s: float
+    computing_s: TokenCurve
+    """Time of the training computation by tokens, while nothing else runs [s]."""
     deviations: Series
-    """Measured time divided by fitted time, by step."""
+    """Measured time of the computation divided by fitted time, by step."""
+    apart_s: float = 0.0
+    """Time of a step outside of the computation, which neither tokens nor attempts change [s]."""
 
     def work_s(self, tokens: int) -> float:
         """Time of a step over this many tokens while nothing else runs [s]."""
-        return self.fixed_s + tokens * self.token_s
+        return self.apart_s + self.computing_s.of(tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Copies the part of a run that predictions read: `python -m tests.simulation.shrink RUN TO`.
 
-Rows, ids and moments stay as they were, durations to ten microseconds. Observations, actions, token
-ids and logprobs go, which are nearly all of a run's bytes; what is left of a column that may not be
-null is empty.
+Rows, ids and moments stay as they were, durations to ten microseconds. Observations, actions and
+logprobs go, which are nearly all of a run's bytes; what is left of a column that may not be null is
+empty.
 """
 
 import shutil
@@ -18,7 +18,7 @@ from rollart_flow.store.layout import table_uri
 from rollart_flow.store.table import COMPLETE, create_table
 
 _EMPTIED = {
-    "trajectories": ("token_ids", "logprobs", "token_versions"),
+    "trajectories": ("logprobs", "token_versions"),
     "batches": ("advantage",),
 }
 _SHORTENED = {"trajectories": ("task", "env_version"), "weights": ("manifest", "checksum")}

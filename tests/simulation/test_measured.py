@@ -1,6 +1,16 @@
 """Measurements of a stored run: series, and the groups of its workload."""
 
-from rollart_flow.simulation.measured import RecordedGroup, RecordedWorkload, Series
+import pytest
+
+from rollart_flow.simulation.measured import (
+    MeasuredEngine,
+    RecordedGroup,
+    RecordedWorkload,
+    Series,
+    TokenCurve,
+)
+from rollart_flow.simulation.models.batching import ContinuousBatch
+from rollart_flow.simulation.models.decoding import Job
 from rollart_flow.simulation.workloads import Script, ScriptedTurn
 
 
@@ -24,3 +34,23 @@ def test_attempts_that_a_group_has_not_recorded_are_of_its_domain() -> None:
     group_id = f"g{cursor:08d}"
     own = workload.script(group_id, task.domain, 0)
     assert workload.script(group_id, task.domain, 5) == own
+
+
+def test_a_curve_is_linear_between_its_points_and_beyond() -> None:
+    curve = TokenCurve(((10.0, 1.0), (20.0, 3.0), (30.0, 4.0)))
+    assert [curve.of(at) for at in (10, 15, 20, 25, 40)] == [1.0, 2.0, 3.0, 3.5, 5.0]
+    assert curve.of(0) == 0.0, "never below 0"
+    assert curve.times(2.0).of(25) == 7.0
+    assert TokenCurve(((10.0, 1.0),)).of(99) == 1.0
+
+
+def test_every_prompt_of_a_pass_takes_the_time_of_a_sequence() -> None:
+    """A pass over three prompts is as long as the next one, in which the three sample again."""
+    batch = ContinuousBatch(MeasuredEngine("CPU", 0.0, 0.0, pass_s=0.01, sequence_s=0.001))
+    batch.suspend(0.0)
+    for name in "abc":
+        batch.submit(0.0, Job(name, 5, 2))
+    batch.resume(0.0, 1)
+    assert batch.next_event() == pytest.approx(0.013)
+    batch.advance(0.0131)
+    assert batch.next_event() == pytest.approx(0.026)

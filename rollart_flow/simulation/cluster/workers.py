@@ -251,7 +251,9 @@ class SharedMachine:
         self._trains = True
         for engine in self._engines:
             engine.pace(1 + self._measured.engine_stretch)
-        left = work_s * next(self._deviation)
+        apart_s = self._measured.training.apart_s
+        await asyncio.sleep(apart_s)
+        left = (work_s - apart_s) * next(self._deviation)
         while left > 0:
             left = await self._train_until_change(left, self._measured.training_stretch)
         for engine in self._engines:

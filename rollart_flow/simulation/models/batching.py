@@ -175,6 +175,7 @@ class ContinuousBatch:
         if new:
             beside = len(decode.jobs), decode.kv - decode.prompts
             seconds = self.model.prefill_s(new, seen / new, *beside)
+            seconds += self.model.prompts_s(len(self._prefill))
         else:
             a, b = self.model.decode_line(len(decode.jobs) + len(self._prefill), decode.kv)
             seconds = a + b * decode.kv

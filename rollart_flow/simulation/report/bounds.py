@@ -92,6 +92,7 @@ def _prefill_s(script: Script, roofline: EngineModel, batch: int) -> float:
         prefill = roofline.prefill_s(new, context + new / 2)
         # Prompts share passes too: what is left of one is its arithmetic.
         seconds += prefill if batch == 1 else max(prefill - fixed_s, prefill / batch)
+        seconds += roofline.prompts_s(1)
         context += new + turn.action_tokens
     return seconds
 

@@ -5,10 +5,9 @@ make a prediction agree with the run; a fitted time never decreases with more wo
 shared time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from rollart_flow.simulation.measured import (
@@ -17,156 +16,82 @@ from rollart_flow.simulation.measured import (
     MeasuredTraining,
     RecordedGroup,
     Series,
+    TokenCurve,
 )
 from rollart_flow.simulation.report.report import WARMUP
+from rollart_flow.simulation.stored.regression import (
+    Slowdown,
+    nonnegative,
+    open_intervals,
+    outside,
+    slowed,
+    stretched,
+)
 from rollart_flow.simulation.stored.tables import Floats, RunTables, Step
 from rollart_flow.simulation.workloads import Script, ScriptedTurn
 from rollart_flow.types import TRAINABLE, Outcome
 
-_STRETCHES = np.linspace(0.0, 4.0, 81)
-"""The stretches that are searched."""
-
-
-def open_intervals(
-    starts: Floats, ends: Floats, *, most: float = np.inf
-) -> Callable[[Floats], Floats]:
-    """F such that F(b) - F(a) integrates, from a to b, the open intervals, at most `most`."""
-    moments = np.sort(np.concatenate((starts, ends)))
-    if not len(moments):
-        return np.zeros_like
-    opened = np.searchsorted(np.sort(starts), moments, side="right")
-    closed = np.searchsorted(np.sort(ends), moments, side="right")
-    count = np.minimum(opened - closed, most)[:-1]
-    area = np.concatenate(([0.0], np.cumsum(count * np.diff(moments))))
-    return lambda at: np.interp(at, moments, area)
-
-
-def outside(starts: Floats, ends: Floats, excluded: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """The parts of the union of intervals that lie outside the union of the excluded ones."""
-    moments = np.unique(np.concatenate((starts, ends, *excluded)))
-    inside = _open_after(moments, starts, ends) & ~_open_after(moments, *excluded)
-    return moments[:-1][inside[:-1]], moments[1:][inside[:-1]]
-
-
-def _open_after(moments: Floats, starts: Floats, ends: Floats) -> npt.NDArray[np.bool_]:
-    """Whether any interval is open just after each moment."""
-    opened = np.searchsorted(np.sort(starts), moments, side="right")
-    return np.asarray(opened > np.searchsorted(np.sort(ends), moments, side="right"))
-
-
-def nonnegative(columns: Floats, times: Floats) -> Floats:
-    """Weights of 0 or more such that `columns @ weights` is close to `times` [samples].
-
-    Columns [samples, columns] whose weight comes out negative are left out, the most negative
-    first.
-    """
-    fitted = list(range(columns.shape[1]))
-    weights = np.zeros(columns.shape[1])
-    while fitted:
-        found = np.linalg.lstsq(columns[:, fitted], times, rcond=None)[0]
-        if (found >= 0).all():
-            weights[fitted] = found
-            break
-        del fitted[int(np.argmin(found))]
-    return weights
-
-
-def stretched(columns: Floats, times: Floats, shared: Floats) -> tuple[Floats, float]:
-    """Weights and stretch such that `columns @ weights * (1 + stretch * shared)` is close to times.
-
-    `columns` are [samples, columns]; `shared` is the share of each sample's time in which the
-    machine was shared, 0 to 1. The stretch is 0 if the samples do not determine it: if all were
-    shared for most of their time, or all for little of it.
-    """
-    if not (shared.min() < 0.5 < shared.max()):
-        return nonnegative(columns, times), 0.0
-    best: tuple[float, Floats, float] | None = None
-    for stretch in _STRETCHES:
-        scaled = columns * (1 + stretch * shared)[:, None]
-        weights = nonnegative(scaled, times)
-        error = float(((scaled @ weights - times) ** 2).sum())
-        if best is None or error < best[0]:
-            best = error, weights, float(stretch)
-    assert best is not None
-    return best[1], best[2]
-
-
-def stretch_of_waits(computed: Floats, took: Floats, shared: Floats) -> float:
-    """Stretch such that `computed * (1 + stretch * shared)` is close to `took`, 0 or more.
-
-    Args:
-        computed: CPU time of each sample's thread [s].
-        took: its time [s].
-        shared: share of that time in which others computed too, 0 to 1 and not 0 in all samples.
-    """
-    beside = computed * shared
-    return max(0.0, float((beside * (took - computed)).sum() / (beside**2).sum()))
-
-
 _LEAST_S = 1e-6
 """Lower limit of times that are divisors."""
 _FAILED = (Outcome.FAILED, Outcome.TIMED_OUT)
-_LEAST_SHARED = 0.1
-"""Least mean share of training's time that others worked, for its waits to measure them."""
+_ONE_PROCESS = Slowdown(growth=0.3, waits=1.0)
+"""Slowdown of a run in one process whose training shared no time: threads take turns. The medians
+of five runs of the demo that shared some, on two cores, are 0.3 and 0.95."""
 _UNDISTURBED = 0.05
 """Quantile of latencies that stands for a trajectory that waited for no other."""
 
 
-def measure(tables: RunTables, *, limit: int, slots: int) -> Measured:
-    """Fit all figures of a run with credit for `limit` groups and room for `slots` attempts."""
-    training, training_stretch = _training(tables)
-    engines, engine_stretch = _engines(tables, training_stretch if tables.one_process else None)
-    launch_stretch = training_stretch if tables.one_process else 0.0
+def measure(tables: RunTables, work: TokenCurve | None, *, limit: int, slots: int) -> Measured:
+    """Fit all figures of a run with credit for `limit` groups and room for `slots` attempts.
+
+    Args: `work` is that of training steps by their tokens; None fits a line.
+    """
+    training, slowdown = _training(tables, work)
+    waits = slowdown.waits if tables.one_process else None
+    engines, engine_stretch = _engines(tables, waits)
+    launch_stretch = waits or 0.0
+    launch_s = _launches(tables, limit=limit, slots=slots, stretch=launch_stretch)
     scored_s, commit_s = _commits(tables)
     return Measured(
         engines=engines,
         groups=tuple(_groups(tables)),
         training=training,
         exchange_s=float(np.mean([step.exchange_s for step in tables.steps])),
-        launch_s=_launches(tables, limit=limit, slots=slots, stretch=launch_stretch),
+        launch_s=launch_s,
         scored_s=scored_s,
         commit_s=commit_s,
-        training_stretch=training_stretch,
+        training_stretch=slowdown.stretch,
         engine_stretch=engine_stretch,
         launch_stretch=launch_stretch,
     )
 
 
-def _training(tables: RunTables) -> tuple[MeasuredTraining, float]:
-    """Times of training steps, and their stretch while attempts run."""
+def _training(tables: RunTables, work: TokenCurve | None) -> tuple[MeasuredTraining, Slowdown]:
+    """Times of training steps, and what slows their computation down while attempts run."""
     steps = tables.steps[min(WARMUP, len(tables.steps) - 1) :]
-    times = np.array([step.step_s - step.waited_s - step.exchange_s for step in steps])
-    tokens = np.array([float(step.tokens) for step in steps])
+    took = np.array([step.train_s for step in steps])
+    rest = [step.step_s - step.waited_s - step.exchange_s - step.train_s for step in steps]
     shared = _share_with_attempts(tables, steps)
-    columns = np.column_stack((np.ones_like(tokens), tokens))
-    weights, stretch = _stretched_by(_waiting(tables, steps, shared), columns, times, shared)
-    fitted = (columns @ weights) * (1 + stretch * shared)
-    deviations = Series(tuple((times / fitted).tolist()))
-    return MeasuredTraining(float(weights[0]), float(weights[1]), deviations), stretch
-
-
-def _waiting(tables: RunTables, steps: tuple[Step, ...], shared: Floats) -> float | None:
-    """Stretch of training by waits for a core or the interpreter; None if nothing tells it.
-
-    Threads of one process take turns, so that two of them take twice as long: that stands for a
-    run whose training shared no time.
-    """
+    columns = _work_columns(steps, work)
     known = [step.train_cpu_s for step in steps if step.train_cpu_s is not None]
-    if len(known) < len(steps):
-        return None
-    alone, took = np.array(known), np.array([step.train_s for step in steps])
-    if shared.mean() < _LEAST_SHARED:
-        return 1.0 if tables.one_process else None
-    return stretch_of_waits(alone, took, shared)
+    if len(known) == len(steps):
+        weights, seen = slowed(columns, np.array(known), took, shared)
+        slowdown = seen or (_ONE_PROCESS if tables.one_process else Slowdown(0.0, 0.0))
+    else:
+        weights, stretch = stretched(columns, took, shared)
+        slowdown = Slowdown(0.0, stretch)
+    fitted = (columns @ weights) * (1 + slowdown.stretch * shared)
+    deviations = Series(tuple((took / np.maximum(fitted, _LEAST_S)).tolist()))
+    line = ((0.0, float(weights[0])), (1.0, float(weights.sum())))
+    curve = TokenCurve(line) if work is None else work.times(float(weights[0]))
+    return MeasuredTraining(curve, deviations, max(0.0, float(np.mean(rest)))), slowdown
 
 
-def _stretched_by(
-    stretch: float | None, columns: Floats, times: Floats, shared: Floats
-) -> tuple[Floats, float]:
-    """Return costs and their stretch as `stretched` does; a stretch that is not None is given."""
-    if stretch is None:
-        return stretched(columns, times, shared)
-    return nonnegative(columns * (1 + stretch * shared)[:, None], times), stretch
+def _work_columns(steps: tuple[Step, ...], work: TokenCurve | None) -> Floats:
+    """What the time of each step is proportional to: its work, or a constant and its tokens."""
+    if work is not None:
+        return np.array([[work.of(step.tokens)] for step in steps])
+    return np.array([[1.0, float(step.tokens)] for step in steps])
 
 
 def _share_with_attempts(tables: RunTables, steps: tuple[Step, ...]) -> Floats:
@@ -183,8 +108,14 @@ def _share_with_attempts(tables: RunTables, steps: tuple[Step, ...]) -> Floats:
 def _engines(
     tables: RunTables, stretch: float | None
 ) -> tuple[tuple[tuple[MeasuredEngine, int], ...], float]:
-    """Inference workers by hardware class, and their stretch while a step trains, if not given."""
+    """Inference workers by hardware class, and their stretch while a step trains, if not given.
+
+    Turns of the warm-up are left out: everything runs for the first time, and takes longer.
+    """
     turns = tables.turns.filter(pl.col("action_tokens") > 0)
+    turns = turns.with_columns(pl.Series("beside", _beside(turns)))
+    warm = turns.filter(pl.col("started") > _warm(tables))
+    turns = warm if warm["hardware"].n_unique() == turns["hardware"].n_unique() else turns
     began = turns["started"].to_numpy()
     ended = began + turns["generate_s"].to_numpy()
     halted = open_intervals(*tables.suspended, most=1)
@@ -192,8 +123,10 @@ def _engines(
     shared = _share_with_training(tables, began, ended)
     sampled = turns["action_tokens"].to_numpy().astype(float)
     seen = turns["observation_tokens"].to_numpy().astype(float)
-    columns = np.column_stack((np.ones_like(sampled), seen, sampled, sampled * _beside(turns)))
-    _, stretch = _stretched_by(stretch, columns, times, shared)
+    beside = turns["beside"].to_numpy()
+    columns = np.column_stack((np.ones_like(sampled), seen, sampled, sampled * beside))
+    if stretch is None:
+        stretch = stretched(columns, times, shared)[1]
     engines = []
     for hardware, count in sorted(tables.workers.items()):
         mine = (turns["hardware"] == hardware).to_numpy()
@@ -203,6 +136,11 @@ def _engines(
         engine = MeasuredEngine(hardware, fixed_s, prompt_token_s, pass_s, sequence_s)
         engines.append((engine, count))
     return tuple(engines), stretch
+
+
+def _warm(tables: RunTables) -> float:
+    """Time at which the steps of the warm-up were over."""
+    return tables.steps[min(WARMUP, len(tables.steps) - 1) - 1].finished
 
 
 def _share_with_training(tables: RunTables, began: Floats, ended: Floats) -> Floats:
@@ -234,6 +172,7 @@ def _launches(tables: RunTables, *, limit: int, slots: int, stretch: float) -> S
     """Service times of the source: since the last start, or since there was credit and room.
 
     They are those of a source beside which nothing trains, if `stretch` is what training adds.
+    Launches of the warm-up are left out if there are others.
     """
     attempts = tables.attempts
     started = attempts["started"].to_numpy()
@@ -250,7 +189,9 @@ def _launches(tables: RunTables, *, limit: int, slots: int, stretch: float) -> S
     free = np.maximum(np.maximum(before, credit), room)[1:]
     shared = _share_with_training(tables, free, started[1:])
     seconds = np.maximum(0.0, started[1:] - free) / (1 + stretch * shared)
-    return Series(tuple(seconds[np.isfinite(seconds)].tolist()))
+    known = np.isfinite(seconds)
+    warm = known & (started[1:] > _warm(tables))
+    return Series(tuple(seconds[warm if warm.any() else known].tolist()))
 
 
 def _commits(tables: RunTables) -> tuple[float, Series]:

@@ -8,16 +8,19 @@ The real control plane runs; the times that it waits for come from the tables:
 - A launch is the time between two starts while there is credit and room: a source hands out
   attempts one by one, which limits rollout on a small machine.
 - A request takes a fixed time, a time per new token, and one pass per sampled token, which takes
-  longer with more sequences; least squares over all turns.
+  longer with more sequences, those included that sample their first token; least squares over all
+  turns after the warm-up.
 - Reward and commit take the least time that was measured, followed by commits of all trajectories
   that have arrived.
-- A training step takes a fixed time and a time per token, multiplied by the deviation of that step.
-  It includes everything except waiting for trajectories and the exchange of weights: the manifest,
-  the transfer of the batch, publishing, checkpoints.
-- Training on CPUs is slowed down by attempts by as much as it took longer than the CPU seconds of
-  its thread, the more of its time it shared; engines and launches of the same process by as much.
-  Elsewhere training and engines are slowed down by as much as steps and turns took longer: the
-  run's last step, beside which nothing is rolled out, shows most.
+- A training step has a computation and a part apart: the manifest, the transfer of the batch,
+  publishing, checkpoints, which neither tokens nor attempts change. On a CPU the computation takes
+  the time of its work, counted as the trainer packs the run's own rows into batches of several
+  sizes; elsewhere a fixed time and a time per token. It is multiplied by the deviation of that
+  step.
+- Training on CPUs is slowed down by attempts twice: the same work takes more CPU seconds, and its
+  thread waits; both are measured by how much of its time each step shared. Engines and launches of
+  the same process wait as much. Elsewhere training and engines are slowed down by as much as steps
+  and turns took longer: the run's last step, beside which nothing is rolled out, shows most.
 
 The step time of a prediction follows from these under the schedule; nothing is scaled to agree with
 the measured one.
@@ -39,6 +42,7 @@ from rollart_flow.simulation.report.report import warmup_of
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.stored.fitting import measure
 from rollart_flow.simulation.stored.tables import read_tables
+from rollart_flow.simulation.stored.training_work import read_work
 from rollart_flow.store import Run
 
 LEAST_STEPS = 3
@@ -102,12 +106,14 @@ def recorded_scenario(run: Run) -> Recorded:
     schedule = rollart(nodes["buffer"]["alpha"]) if said is None else named_schedule(said["name"])
     batch_size, group_size = nodes["buffer"]["batch_size"], nodes["tasks"]["group_size"]
     rollout = nodes["rollout"]
-    tables = read_tables(run.snapshot(), info.name, schedule, LEAST_STEPS)
+    snapshot = run.snapshot()
+    tables = read_tables(snapshot, info.name, schedule, LEAST_STEPS)
     groups = schedule.bound.capacity(batch_size) // group_size + rollout["extra_groups"]
     most = rollout["max_concurrent"]
     environments = None if most is None else int(most * rollout["workers"])
     slots = environments or groups * (group_size + rollout["redundancy"])
-    measured = measure(tables, limit=groups, slots=slots)
+    work = read_work(snapshot, nodes["train"])
+    measured = measure(tables, work, limit=groups, slots=slots)
     scenario = Scenario(
         name=info.name,
         # Shapes and devices are never read: all times are measured.
@@ -133,7 +139,7 @@ def recorded_scenario(run: Run) -> Recorded:
 def _nodes(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Settings of the pipeline's nodes by kind."""
     nodes = {node.get("kind"): node for node in settings.get("nodes", {}).values()}
-    if missing := [kind for kind in ("tasks", "rollout", "buffer") if kind not in nodes]:
+    if missing := [kind for kind in ("tasks", "rollout", "buffer", "train") if kind not in nodes]:
         raise SettingsError(
             f"run {name} has no {missing[0]} node in its settings; a prediction needs one"
         )

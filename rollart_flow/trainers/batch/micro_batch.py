@@ -6,16 +6,15 @@ one row of N tokens: those of all rows, equal prefixes once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
 from rollart_flow.models.packing import ChainGroup, Packing
-from rollart_flow.trainers.batch.passes import GROUP_COST_TOKENS, buckets, common_prefix
+from rollart_flow.trainers.batch.passes import GROUP_COST_TOKENS, buckets, shared_prefixes
 from rollart_flow.trainers.batch.ragged import Array, spans
 
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.int64]]
@@ -107,7 +106,7 @@ def packed_tokens(values: Array, starts: Array, lengths: Array) -> tuple[Matrix,
     places = np.empty(int(lengths.sum()), dtype=np.int64)
     shared = np.zeros_like(lengths)
     count = 0
-    for row, before, common in _shared_prefixes(values, starts, lengths):
+    for row, before, common in shared_prefixes(values, starts, lengths):
         own = places[begins[row] :][: lengths[row]]
         own[:common] = places[begins[before] :][:common]
         own[common:] = np.arange(count, count + len(own) - common)
@@ -142,18 +141,3 @@ def _packing(
         computed_in[tokens[own]] = base + own
         base += len(tokens)
     return Packing(torch.from_numpy(positions), torch.from_numpy(computed_in), tuple(groups))
-
-
-def _shared_prefixes(
-    values: Array, starts: Array, lengths: Array
-) -> Iterator[tuple[int, int, int]]:
-    """Yield each row, an earlier one, and how many of its first tokens are also that one's.
-
-    No earlier row shares more, since the rows are sorted by their tokens; a row that is the
-    beginning of another one comes after it.
-    """
-    chains = [values[start : start + length] for start, length in zip(starts, lengths, strict=True)]
-    order = sorted(range(len(chains)), key=lambda row: chains[row].tobytes(), reverse=True)
-    yield order[0], order[0], 0
-    for before, row in pairwise(order):
-        yield row, before, common_prefix(chains[before], chains[row])

@@ -7,6 +7,7 @@ passes, since each pass gathers weights that are spread over all of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -139,6 +140,41 @@ def common_prefix(one: Array, other: Array) -> int:
     most = min(len(one), len(other))
     differ = np.flatnonzero(one[:most] != other[:most])
     return int(differ[0]) if len(differ) else most
+
+
+def shared_prefixes(values: Array, starts: Array, lengths: Array) -> Iterator[tuple[int, int, int]]:
+    """Yield each row, an earlier one, and how many of its first tokens are also that one's.
+
+    No earlier row shares more, since the rows are sorted by their tokens; a row that is the
+    beginning of another one comes after it.
+
+    Args:
+        values: tokens of all rows of a batch.
+        starts: place in `values` of the first token of each row [B].
+        lengths: tokens of each row that are needed [B].
+    """
+    chains = [values[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+    order = sorted(range(len(chains)), key=lambda row: chains[row].tobytes(), reverse=True)
+    yield order[0], order[0], 0
+    for before, row in pairwise(order):
+        yield row, before, common_prefix(chains[before], chains[row])
+
+
+def packed_cost(values: Array, starts: Array, lengths: Array) -> int:
+    """Return the cost of one packed micro-batch in tokens, those of its fixed cost included.
+
+    All layers compute its distinct tokens; attention computes the padded tokens of its groups.
+
+    Args: those of `shared_prefixes`.
+    """
+    shared = np.zeros_like(lengths)
+    for row, _, common in shared_prefixes(values, starts, lengths):
+        shared[row] = common
+    distinct = int((lengths - shared).sum())
+    rows = lengths[shared < lengths]
+    groups = buckets(rows, int(lengths.sum()), GROUP_COST_TOKENS)
+    attended = sum(len(part) * int(rows[part].max()) + GROUP_COST_TOKENS for part in groups)
+    return FIXED_COST_TOKENS + distinct + attended
 
 
 def buckets(

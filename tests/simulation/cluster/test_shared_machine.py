@@ -12,6 +12,7 @@ from rollart_flow.simulation.measured import (
     MeasuredTraining,
     RecordedGroup,
     Series,
+    TokenCurve,
 )
 from rollart_flow.simulation.models.batching import ContinuousBatch
 from rollart_flow.simulation.models.engine import SimulatedEngine
@@ -29,11 +30,11 @@ def engine() -> SimulatedEngine:
     return SimulatedEngine("engine-0", batch, lambda _, position: 2, Counter())
 
 
-def measured(*, training_stretch: float = 0.0) -> Measured:
+def measured(*, training_stretch: float = 0.0, apart_s: float = 0.0) -> Measured:
     return Measured(
         engines=((MeasuredEngine("CPU", 0.1, 0.0, 0.01, 0.001), 1),),
         groups=(RecordedGroup("lake", (script(0.0), script(1.0))),),
-        training=MeasuredTraining(1.0, 0.0, Series((1.0,))),
+        training=MeasuredTraining(TokenCurve(((0.0, 1.0),)), Series((1.0,)), apart_s),
         exchange_s=0.1,
         launch_s=Series((0.5,)),
         scored_s=0.2,
@@ -76,6 +77,19 @@ def test_training_is_slower_only_while_attempts_run() -> None:
         return now()
 
     assert run(main()) == pytest.approx(0.5 + 1.0 + (2.0 - 0.5 - 0.5))
+
+
+def test_attempts_slow_down_only_the_computation_of_a_step() -> None:
+    """Of three seconds, one is apart, and two take four beside an attempt."""
+
+    async def main() -> float:
+        machine = SharedMachine(measured(training_stretch=1.0, apart_s=1.0), [engine()], 0)
+        await machine.start_attempt()
+        started = now()
+        await machine.train(3.0)
+        return now() - started
+
+    assert run(main()) == pytest.approx(1.0 + 4.0)
 
 
 def test_without_measurements_nothing_is_added() -> None:

@@ -6,7 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollart_flow.trainers.batch.passes import FIXED_COST_TOKENS, buckets, packs
+from rollart_flow.trainers.batch.micro_batch import packed_tokens
+from rollart_flow.trainers.batch.passes import (
+    FIXED_COST_TOKENS,
+    GROUP_COST_TOKENS,
+    buckets,
+    packed_cost,
+    packs,
+)
 
 
 def cost(parts: list[list[int]]) -> int:
@@ -57,3 +64,13 @@ def test_uneven_lengths_are_padded_little() -> None:
     padded = sum(len(rows) * int(lengths[rows].max()) for rows in found)
     assert padded / lengths.sum() < 1.15
     assert len(lengths) * lengths.max() / lengths.sum() > 10  # one padded batch
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=20))
+def test_a_packed_micro_batch_costs_what_is_laid_out_for_it(rows: list[list[int]]) -> None:
+    lengths = np.array([len(row) for row in rows])
+    values, starts = np.concatenate(rows), np.cumsum(lengths) - lengths
+    tokens, _, packing = packed_tokens(values, starts, lengths)
+    attended = sum(each.chains * each.longest + GROUP_COST_TOKENS for each in packing.groups)
+    assert packed_cost(values, starts, lengths) == FIXED_COST_TOKENS + tokens.size + attended

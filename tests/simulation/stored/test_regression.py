@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from rollart_flow.simulation.stored.fitting import (
+from rollart_flow.simulation.stored.regression import (
     nonnegative,
     open_intervals,
     outside,
+    slowed,
     stretch_of_waits,
     stretched,
 )
@@ -60,3 +61,21 @@ def test_a_thread_that_waits_for_others_is_stretched_by_what_it_did_not_compute(
     took = computed * (1 + 1.2 * shared)
     assert stretch_of_waits(computed, took, shared) == pytest.approx(1.2)
     assert stretch_of_waits(computed, computed - 0.1, shared) == 0.0
+
+
+def test_more_cpu_time_beside_others_is_told_from_waits() -> None:
+    chance = np.random.default_rng(0)
+    work, shared = chance.uniform(1, 3, 50), chance.uniform(0, 1, 50)
+    computed = 2 * work * (1 + 0.4 * shared)
+    weights, found = slowed(work[:, None], computed, computed * (1 + shared), shared)
+    assert weights.tolist() == pytest.approx([2.0])
+    assert found is not None
+    assert (found.growth, found.waits) == pytest.approx((0.4, 1.0))
+    assert found.stretch == pytest.approx(1.8)
+
+
+def test_a_computation_beside_which_nobody_worked_tells_no_slowdown() -> None:
+    work = np.array([1.0, 2.0, 3.0])
+    weights, found = slowed(work[:, None], 2 * work, 2 * work, np.array([0.0, 0.05, 0.0]))
+    assert weights.tolist() == pytest.approx([2.0])
+    assert found is None
