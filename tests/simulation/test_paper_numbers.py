@@ -12,10 +12,13 @@ from rollart_flow.simulation.hardware import (
     H800,
     MODELS,
     QWEN3_8B,
+    QWEN3_30B_A3B,
+    QWEN3_32B,
     VLLM_ON_H100,
     EngineCosts,
     Roofline,
 )
+from rollart_flow.simulation.latencies import LogNormal
 from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper.absolute import formulas, observations, predictions
 from tests.benchmarks.paper.figures import Figure, estimate
@@ -29,7 +32,14 @@ from tests.benchmarks.paper.fitting import (
     left_out,
     published,
 )
-from tests.benchmarks.paper.parameters import ASSUMED, KNOBS, STORED, fitted, stored_fit
+from tests.benchmarks.paper.parameters import (
+    ASSUMED,
+    EXPERTS_SHARE,
+    KNOBS,
+    STORED,
+    fitted,
+    stored_fit,
+)
 from tests.benchmarks.paper.published import figures
 from tests.benchmarks.paper.scenarios import Scenarios
 from tests.simulation.scenarios import ONE_POOL
@@ -78,7 +88,25 @@ def test_nothing_is_fitted_of_the_assumed_parameters() -> None:
     assert engine.compute_share == VLLM_ON_H100.compute_share
     assert engine.pass_s == VLLM_ON_H100.pass_s
     assert engine.sequence_s == VLLM_ON_H100.sequence_s
-    assert engine.hop_s == START["hop_s"] > VLLM_ON_H100.hop_s
+    assert engine.hop_s == 0.0
+
+
+def test_an_all_reduce_of_more_devices_has_more_steps_and_experts_attain_less() -> None:
+    given = fitted(START)
+    two, four = (given.cost("H800", QWEN3_32B, degree) for degree in (2, 4))
+    assert two.hop_s == 2 * START["hop_s"]
+    assert four.hop_s == 6 * START["hop_s"]
+    experts = given.cost("H800", QWEN3_30B_A3B, 4)
+    assert experts.compute_share == pytest.approx(EXPERTS_SHARE * four.compute_share)
+    assert ASSUMED.cost("H800", QWEN3_30B_A3B, 4) == EngineCosts()
+
+
+def test_tasks_of_many_turns_spread_as_software_does_in_a_fit() -> None:
+    given = fitted(START)
+    for domain in (given.swe, given.web, given.frozen_lake, given.alfworld):
+        assert isinstance(domain.response, LogNormal)
+        assert domain.response.sigma == START["swe_sigma"]
+        assert domain.task_spread == START["swe_sigma"] / 2
 
 
 def test_the_stored_fit_is_within_the_bounds_of_its_knobs() -> None:

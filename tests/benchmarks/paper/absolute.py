@@ -21,6 +21,7 @@ from tests.benchmarks.paper.figures import (
     rollout_s,
     step_s,
 )
+from tests.benchmarks.paper.rollart.characterization import software as software_launched
 from tests.benchmarks.paper.scenarios import MIXTURE_OF_EXPERTS, MODELS, Scenarios
 
 _FILE = Path(__file__).with_name("absolute.csv")
@@ -81,9 +82,12 @@ def predictions(given: Scenarios, steps: int = 3) -> Mapping[str, Prediction]:
     """What stands for the observations under some parameters, by the key they name."""
     software, silent = given.software(), given.software(silent=True)
     whole = Case(software, sync(), steps=2)
+    failing = Case(software_launched(given, failing=True), sync(), steps=4)
     found = {
         "software step": Prediction(whole, step_s),
         "software training share": Prediction(whole, measures.training_share),
+        "software reset share": Prediction(whole, measures.reset_share),
+        "software failures": Prediction(failing, step_s),
         "software environments": Prediction(Case(silent, sync(), steps=2), rollout_s, whole),
     }
     for kind, serverless in (("local", False), ("serverless", True)):

@@ -163,6 +163,12 @@ def settled(scenario: Scenario, schedule: Schedule) -> Case:
     return Case(scenario, schedule, steps=9, warmup=4)
 
 
+def filled(scenario: Scenario, schedule: Schedule) -> Case:
+    """A run that is measured after its first two steps, for five: the first one has no batch to
+    train on beside its rollout."""
+    return Case(scenario, schedule, steps=7, warmup=2)
+
+
 def finish(case: Case) -> Finished:
     """Simulate a case."""
     record = simulate_case(case)

@@ -21,7 +21,13 @@ from rollart_flow.simulation.hardware import (
     TrainingCost,
     WeightTransfer,
 )
-from rollart_flow.simulation.latencies import Distribution, FixedLatency, LogNormal
+from rollart_flow.simulation.latencies import (
+    Distribution,
+    FixedLatency,
+    LatencyMixture,
+    LogNormal,
+    Uniform,
+)
 from rollart_flow.simulation.workloads import (
     FROZEN_LAKE,
     GEM_GAME,
@@ -36,6 +42,17 @@ THOUGHT = SimulatedDomain(
     observation=FixedLatency(1), response=LogNormal(1_600, 0.7, most=16_000), solved=0.4,
 )  # fmt: skip
 """DAPO-Math with Qwen3-8B-Base: 2,000 tokens on average (ROLL Flash section 3.2)."""
+
+ALFWORLD = SimulatedDomain(
+    "alfworld", turns=Uniform(8, 30), prompt=LogNormal(700, 0.3, most=2_000),
+    observation=LogNormal(60, 0.6, most=600), response=LogNormal(150, 0.8, most=4_096),
+    reset_s=LogNormal(5.0, 0.8, most=120), step_s=LogNormal(1.0, 1.2, most=120),
+)  # fmt: skip
+"""At most 30 turns of at most 4,096 new tokens (ROLL Flash A.2); lengths and latencies are assumed,
+with the tail that section 5.2 describes: seconds mostly, and minutes sometimes."""
+
+_LAUNCH, _SLOW_LAUNCH = LogNormal(22.0, 0.45, most=120), Uniform(150, 400)
+"""A launch of a container, and one that takes hundreds of seconds (ROLLART section 3.1)."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +70,40 @@ class Parameters:
     across: WeightTransfer = MOONCAKE
     within: WeightTransfer = INTRA_CLUSTER
     swe: SimulatedDomain = SWE
+    swe_experts: SimulatedDomain = SWE
+    """SWE-bench with Qwen3-30B-A3B, whose trajectories need not be as long as those of 32B."""
+    experts_share: float = 1.0
+    """Arithmetic that the kernels of a mixture of experts attain, over that of dense ones."""
+    launch_s: Distribution = _LAUNCH
+    """Launch of a container of SWE-bench [s]."""
+    slow_launch_s: Distribution = _SLOW_LAUNCH
+    """Launch where environments fail [s]."""
     web: SimulatedDomain = WEB
     frozen_lake: SimulatedDomain = FROZEN_LAKE
     math: SimulatedDomain = GEM_MATH
     game: SimulatedDomain = GEM_GAME
+    alfworld: SimulatedDomain = ALFWORLD
     thought: SimulatedDomain = THOUGHT
     waiting: SimulatedDomain = WEB
     """Lengths and turns of the task whose environments take Gaussian times."""
 
     def roofline(self, model: SimulatedModel, device: Device) -> Roofline:
         """One inference worker on one device."""
-        return Roofline(model, device, costs=self.cost(device.name))
+        return Roofline(model, device, costs=self.cost(device.name, model, 1))
 
-    def cost(self, device: str) -> EngineCosts:
-        """What engines attain on a class of devices."""
-        return self.costs.get(device, EngineCosts())
+    def cost(self, device: str, model: SimulatedModel, degree: int) -> EngineCosts:
+        """What an engine with a model attains on `degree` devices of a class.
+
+        An all-reduce in a ring has 2 (degree - 1) steps, each of which takes the `hop_s` of the
+        costs; the kernels of experts, which get few tokens each, attain `experts_share` of the
+        arithmetic of dense ones.
+        """
+        if (costs := self.costs.get(device)) is None:
+            return EngineCosts()
+        share = 1.0 if model.active is None else self.experts_share
+        return replace(
+            costs, compute_share=share * costs.compute_share, hop_s=2 * (degree - 1) * costs.hop_s
+        )
 
     def training(self, model: SimulatedModel, device: Device) -> TrainingCost:
         """Times of training steps."""
@@ -102,26 +138,42 @@ KNOBS = {
     "wait_sigma": Knob(0.8, 0.2, 1.6),
     "swe_response": Knob(250, 20, 1_000),
     "swe_sigma": Knob(0.25, 0.1, 1.0),
+    "swe_experts": Knob(0.8, 0.2, 1.2),
+    "launch_s": Knob(22, 8, 40),
+    "slow_launch_s": Knob(400, 200, 600),
     "step_scale": Knob(0.1, 0.02, 2.0),
-    "switch_s": Knob(40, 10, 120),
-    "hop_s": Knob(30e-6, 5e-6, 300e-6),
+    "training_share": Knob(0.3, 0.1, 0.5),
+    "hop_s": Knob(20e-6, 2e-6, 100e-6),
     "copy_gib_s": Knob(6, 2, 48),
     "rdma_s_per_gib": Knob(0.1, 0.02, 0.4),
     "rdma_start_s": Knob(3, 0.1, 10),
 }
 """Medians of lengths [tokens] and of turns, sigmas of logarithms, the share of tasks that all
-attempts solve or none, the factor of all the times of steps of environments, the latency of an
-all-reduce with the work of the engine to keep several devices in step [s], rates [GiB/s] and times
-[s]."""
+attempts solve or none, the length of responses of 30B-A3B over those of 32B, the factor of all the
+times of steps of environments, the share of the peak that training attains, the latency of a step
+of an all-reduce with the work of the engine to keep several devices in step [s], rates [GiB/s] and
+times [s]."""
 
-TRAINING_SHARE = 0.35 * 4 / 6
-"""Share of the peak arithmetic that training attains, as if it were four forward passes (logprobs,
-and a step of three). The papers' training makes six: it computes activations again in the backward
-pass, assumed, and another reference model's logprobs (footnote 1 of ROLL Flash)."""
+FORWARD_PASSES = 6
+"""Work of the papers' training, in forward passes: logprobs, a step of three, activations that are
+computed again in the backward pass, assumed, and another reference model's logprobs (footnote 1 of
+ROLL Flash). `TrainingCost` counts the first four."""
+SWITCH_S = 8.0
+"""Switching between serving and training [s]; assumed, for moving 4 GB of a device's weights and
+optimizer states over PCIe and making the KV caches again."""
+EXPERTS_SHARE = 0.33
+"""Assumed: a prompt of 480 tokens gives each of 128 experts 30 of them, where a tile has 64."""
 
 VLLM_VERSION = "0.20.2"
 """Version whose measurements `VLLM_ON_H100` is fitted to."""
 STORED = Path(__file__).with_name("fitted.json")
+
+
+_LONG_OUTPUTS = LogNormal(440, 0.8, most=3_000)
+_LONG_PAGES = LogNormal(1_300, 0.5, most=6_000)
+_LONG_GRIDS = LogNormal(420, 0.2, most=2_000)
+"""Observations with which the longest trajectories of SWE-bench, WebShop and FrozenLake fill the
+context of 32,768 tokens (sections 3.1 and 7.1); assumed."""
 
 
 def fitted(values: Mapping[str, float]) -> Parameters:
@@ -130,25 +182,29 @@ def fitted(values: Mapping[str, float]) -> Parameters:
 
     Kernels that wait for arithmetic come nearer to the peak of an H20, which has little; assumed.
     """
-    scale, swe_sigma = values["step_scale"], values["swe_sigma"]
     engine = replace(VLLM_ON_H100, hop_s=values["hop_s"])
-    swe = _paced(SWE, scale, LogNormal(values["swe_response"], swe_sigma, most=3_000))
+    swe, response = _software(values), values["swe_response"] * values["swe_experts"]
+    math_sigma = values["math_sigma"]
     return Parameters(
         costs={"H800": engine, "H20": replace(engine, compute_share=0.8)},
-        training_share=TRAINING_SHARE,
-        switch_s=values["switch_s"],
+        training_share=values["training_share"] * 4 / FORWARD_PASSES,
+        switch_s=SWITCH_S,
         across=replace(MOONCAKE, copy_gib_s=values["copy_gib_s"], sharded=False),
         within=replace(
             INTRA_CLUSTER,
             pull_s_per_gib=values["rdma_s_per_gib"],
             start_s=values["rdma_start_s"],
         ),
-        swe=replace(swe, task_spread=swe_sigma / 2),
-        web=_paced(WEB, scale, WEB.response),
-        math=_paced(
-            GEM_MATH, scale, LogNormal(values["math_response"], values["math_sigma"], most=16_000)
-        ),
-        game=replace(GEM_GAME, response=LogNormal(2_200, values["math_sigma"], most=24_000)),
+        swe=swe,
+        swe_experts=replace(swe, response=LogNormal(response, values["swe_sigma"], most=3_000)),
+        experts_share=EXPERTS_SHARE,
+        launch_s=_launch(values),
+        slow_launch_s=Uniform(150, values["slow_launch_s"]),
+        web=replace(_as_software(WEB, values), observation=_LONG_PAGES),
+        frozen_lake=replace(_as_software(FROZEN_LAKE, values), observation=_LONG_GRIDS),
+        alfworld=_as_software(ALFWORLD, values),
+        math=_paced(GEM_MATH, values, LogNormal(values["math_response"], math_sigma, most=16_000)),
+        game=replace(GEM_GAME, response=LogNormal(3_800, math_sigma, most=24_000)),
         thought=replace(
             THOUGHT,
             response=LogNormal(values["thought_response"], values["thought_sigma"], most=30_720),
@@ -159,9 +215,36 @@ def fitted(values: Mapping[str, float]) -> Parameters:
     )
 
 
-def _paced(domain: SimulatedDomain, scale: float, response: Distribution) -> SimulatedDomain:
+def _launch(values: Mapping[str, float]) -> LogNormal:
+    return LogNormal(values["launch_s"], 0.45, most=120)
+
+
+def _software(values: Mapping[str, float]) -> SimulatedDomain:
+    """SWE-bench; about one of ten steps of 128 attempts has a slow launch (ROLLART section 3.1)."""
+    slow = Uniform(150, values["slow_launch_s"])
+    return replace(
+        _as_software(SWE, values, values["swe_response"]),
+        observation=_LONG_OUTPUTS,
+        reset_s=LatencyMixture(((0.9992, _launch(values)), (0.0008, slow))),
+    )
+
+
+def _as_software(
+    domain: SimulatedDomain, values: Mapping[str, float], median: float | None = None
+) -> SimulatedDomain:
+    """A domain of many turns whose responses spread as those of SWE-bench, with its pace."""
+    response, sigma = domain.response, values["swe_sigma"]
+    if not isinstance(response, LogNormal):
+        raise TypeError(f"responses of {domain.name} are no LogNormal")
+    response = LogNormal(median or response.median, sigma, most=response.most)
+    return replace(_paced(domain, values, response), task_spread=sigma / 2)
+
+
+def _paced(
+    domain: SimulatedDomain, values: Mapping[str, float], response: Distribution
+) -> SimulatedDomain:
     """A domain with other responses, and all times of steps multiplied."""
-    step = domain.step_s
+    step, scale = domain.step_s, values["step_scale"]
     if not isinstance(step, LogNormal):
         raise TypeError(f"steps of {domain.name} are no LogNormal")
     step = LogNormal(step.median * scale, step.sigma, step.most * scale)

@@ -53,7 +53,11 @@ class Scenarios:
         given = self.parameters
         return replace(
             scenario,
-            costs={name: given.costs[name] for name in scenario.classes if name in given.costs},
+            costs={
+                name: given.cost(name, scenario.model, scenario.tensor_parallel)
+                for name in scenario.classes
+                if name in given.costs
+            },
             training_cost=given.training(scenario.model, scenario.training.device),
             switch_s=given.switch_s,
         )
@@ -227,18 +231,20 @@ class Scenarios:
         """Table 5: of four nodes of eight devices, `prefill` have H800, the others H20."""
         pools = Pool(H800, 8 * prefill), Pool(H20, 8 * (4 - prefill))
         parts = PrefillDecode(*pools, degree=_DEGREES[model])
+        given = self.parameters
+        domain = given.swe if model.active is None else given.swe_experts
         return self.priced(
             Scenario(
                 f"{prefill}P{4 - prefill}D {model.name}" + ("" if disaggregate else " colocated"),
                 model,
-                (self.parameters.swe,),
+                (domain,),
                 pools,
                 Pool(H800, 32),
                 batch_size=128,
                 group_size=8,
                 tensor_parallel=parts.degree,
                 disaggregated=parts if disaggregate else None,
-                transfer=self.parameters.within,
+                transfer=given.within,
             )
         )
 

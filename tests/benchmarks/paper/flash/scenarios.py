@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+from rollart_flow.control.schedule.schedules import flash
 from rollart_flow.simulation.hardware import H800, QWEN3_8B, QWEN3_14B, SimulatedModel
-from rollart_flow.simulation.latencies import FixedLatency, Gaussian, LogNormal, Uniform
+from rollart_flow.simulation.latencies import FixedLatency, Gaussian, LogNormal
+from rollart_flow.simulation.report.comparison import Case
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.workloads import SimulatedDomain
 from tests.benchmarks.paper.scenarios import Scenarios
@@ -16,6 +18,8 @@ SIZES = (QWEN3_06B, QWEN3_17B, QWEN3_4B, QWEN3_8B)
 
 RESPONSES = 16
 """Responses to a prompt (appendix A.1)."""
+ROLLOUTS = 256
+"""Size of a rollout (section 3.2)."""
 
 THINK = SimulatedDomain(
     "dapo-math-think", turns=FixedLatency(1), prompt=LogNormal(300, 0.3, most=1_000),
@@ -23,13 +27,11 @@ THINK = SimulatedDomain(
 )  # fmt: skip
 """DAPO-Math with Qwen3-8B-Think: 11,000 tokens on average, at most 30,720 (section 3.2, A.1)."""
 
-ALFWORLD = SimulatedDomain(
-    "alfworld", turns=Uniform(8, 30), prompt=LogNormal(700, 0.3, most=2_000),
-    observation=LogNormal(60, 0.6, most=600), response=LogNormal(150, 0.8, most=4_096),
-    reset_s=LogNormal(5.0, 0.8, most=120), step_s=LogNormal(1.0, 1.2, most=120),
-)  # fmt: skip
-"""At most 30 turns of at most 4,096 new tokens (A.2); lengths and latencies are assumed, with the
-tail that section 5.2 describes: seconds mostly, and minutes sometimes."""
+
+def asynchronous(scenario: Scenario, alpha: int) -> Case:
+    """A run that is measured for five steps, after the (1 + alpha) first ones: their batches are
+    generated at once, so that the others would seem to follow each other faster than they do."""
+    return Case(scenario, flash(alpha), steps=6 + alpha, warmup=1 + alpha)
 
 
 def thoughts(
@@ -38,12 +40,16 @@ def thoughts(
     *,
     train: int,
     infer: int,
-    prompts: int = 256,
+    rollouts: int = ROLLOUTS,
     model: SimulatedModel = QWEN3_8B,
     context: int = 32_768,
 ) -> Scenario:
-    """Section 3.2: mathematics in one turn; without devices to infer, all take turns."""
-    name = f"{domain.name} {train}Train{infer}Infer, {prompts} prompts, {model.name}, {context}"
+    """Section 3.2: mathematics in one turn; without devices to infer, all take turns.
+
+    Args:
+        rollouts: responses of a batch.
+    """
+    name = f"{domain.name} {train}Train{infer}Infer, {rollouts}, {model.name}, {context}"
     return given.priced(
         Scenario(
             name,
@@ -51,7 +57,7 @@ def thoughts(
             (domain,),
             (Pool(H800, infer),) if infer else (),
             Pool(H800, train),
-            batch_size=prompts * RESPONSES,
+            batch_size=rollouts,
             group_size=RESPONSES,
             context_tokens=context,
             transfer=given.parameters.within,
@@ -63,7 +69,9 @@ def thoughts(
 def agents(given: Scenarios, name: str, *, apart: bool, redundant: bool) -> Scenario:
     """Figure 11: 128 trajectories of SWE or ALFWorld on 64 devices, 32 of which train if apart."""
     software = name == "SWE"
-    domain = replace(given.parameters.swe, name="r2e-gym") if software else ALFWORLD
+    domain = (
+        replace(given.parameters.swe, name="r2e-gym") if software else given.parameters.alfworld
+    )
     scenario = Scenario(
         f"{name} on {'32+32' if apart else '64'}{', redundant' if redundant else ''}",
         QWEN3_14B if software else QWEN3_8B,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from rollart_flow.control.schedule.schedules import areal, one_off, sync, sync_plus
 from rollart_flow.simulation.hardware import QWEN3_14B, QWEN3_32B
-from tests.benchmarks.paper.figures import OTHER_LENGTHS, Figure, case_of, settled, token_s
+from tests.benchmarks.paper.figures import OTHER_LENGTHS, Figure, case_of, filled, settled, token_s
 from tests.benchmarks.paper.scenarios import MODELS, ROLLART, Scenarios
 
 
@@ -23,7 +23,7 @@ def figures(given: Scenarios) -> Iterator[Figure]:
 
 def _time_to_score(given: Scenarios) -> Iterator[Figure]:
     plus = case_of(given.monolithic(QWEN3_32B), sync_plus())
-    off = case_of(given.disaggregated(QWEN3_32B), one_off())
+    off = filled(given.disaggregated(QWEN3_32B), one_off())
     name = "Figure 10a: time to score of one_off over sync_plus, equal steps, 32B"
     yield Figure(name, off, plus, (1.52, 1.52), why=_WHY_10)
 
@@ -33,7 +33,7 @@ def _baselines(given: Scenarios) -> Iterator[Figure]:
         size = model.name.removeprefix("Qwen3-")
         apart = given.disaggregated(model)
         plus = case_of(given.monolithic(model), sync_plus())
-        off, open_ = case_of(apart, one_off()), settled(apart, areal(1))
+        off, open_ = filled(apart, one_off()), settled(apart, areal(1))
         ours = settled(given.affine(model), ROLLART)
         for names, fast, slow, published in (
             ("one_off over sync_plus", off, plus, (1.31, 1.47)),
@@ -49,7 +49,7 @@ def _end_to_end(given: Scenarios) -> Iterator[Figure]:
     separated = given.disaggregated(QWEN3_32B)
     for slow, published in (
         (case_of(given.monolithic(QWEN3_32B), sync_plus()), 2.05),
-        (case_of(separated, one_off()), 1.35),
+        (filled(separated, one_off()), 1.35),
         (settled(separated, areal(1)), 1.31),
     ):
         name = f"Figure 10a: rollart over {slow.schedule.name}, 32B"
