@@ -90,7 +90,7 @@ class AdamW:
             critic_lr_scale: learning rate of that group as a multiple of the policy's, stored in
                 each group as `lr_scale`.
         """
-        import torch
+        from rollart_flow.trainers.eager_adamw import EagerAdamW
 
         trained = list(parameters)
         groups = [
@@ -99,7 +99,7 @@ class AdamW:
             {"params": list(critic), "weight_decay": 0.0, "lr_scale": critic_lr_scale},
         ]
         filled = [{"lr_scale": 1.0, **group} for group in groups if group["params"]]
-        return torch.optim.AdamW(
+        return EagerAdamW(
             filled,
             lr=self.lr,
             betas=self.betas,

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import PrefixChange, revert_weight_conversion
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.models.sharded import is_sharded
 
 
 class StoredLayout:
@@ -61,7 +61,7 @@ class StoredLayout:
         """Split a tensor with a parameter's layout into those of `names`."""
         if parameter not in self._parts:
             return (tensor,)
-        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        whole = tensor.full_tensor() if is_sharded(tensor) else tensor
         found = self._reverted(parameter, whole)
         return [found[name] for name in self._parts[parameter]]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch.distributed.tensor import DTensor
+
+from rollart_flow.models.sharded import is_sharded
 
 
 class HostCopies:
@@ -27,7 +28,7 @@ class HostCopies:
         """
         freed = 0
         for tensor in tensors:
-            local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+            local = tensor.to_local() if is_sharded(tensor) else tensor
             storage = local.detach().untyped_storage()
             if not storage.nbytes() or not storage.resizable():
                 continue

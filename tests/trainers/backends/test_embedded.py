@@ -103,10 +103,11 @@ trainer.load(Path(sys.argv[1], "checkpoint"))
 with pa.ipc.open_file(Path(sys.argv[1], "batch")) as batch:
     result = trainer.train_step(3, batch.read_all())
 print(result.loss.hex(), result.grad_norm.hex(), result.fingerprint)
+print(*({"torch._dynamo", "torch.distributed.tensor"} & set(sys.modules)))
 """
 
 
-def test_another_process_computes_the_same_bits(tmp_path: Path) -> None:
+def test_another_process_computes_the_same_bits_without_torchs_compiler(tmp_path: Path) -> None:
     """It starts from a checkpoint, with other initial weights and another default of threads."""
     trainer = EmbeddedTrainer(CONFIG, initial_weights(), grpo(), CUT)
     for step in (1, 2):
