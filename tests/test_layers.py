@@ -114,8 +114,8 @@ CONTROL_ORDER = (
 
 
 TRAINERS_ORDER = (
-    "optimizer", "variant", "registry", "layout", "settings", "batch", "ranks", "checkpoint",
-    "base", "step", "backends", "build", "examples", "warm_start", "worker",
+    "eager_adamw", "optimizer", "variant", "registry", "layout", "settings", "batch", "ranks",
+    "checkpoint", "base", "step", "backends", "build", "examples", "warm_start", "worker",
 )  # fmt: skip
 """Rooms of the trainers from the lowest up, like `CONTROL_ORDER`."""
 
