@@ -22,6 +22,8 @@ from rollart_flow.types import Trajectory, solved_by
 _Z = 1.959963984540054
 """Quantile of the normal distribution for 95%."""
 _RESAMPLES = 1000
+_DRAWS_AT_ONCE = 1 << 20
+"""Values that are drawn at once; their memory does not grow with the number of tasks."""
 Interval = tuple[float, float] | None
 """Ends of a confidence interval; None where one task tells nothing of others."""
 
@@ -88,6 +90,10 @@ def bootstrap(values: Sequence[float]) -> Interval:
     if len(values) < 2:
         return None
     given, random = np.asarray(values, np.float64), np.random.default_rng(0)
-    means = [random.choice(given, len(given)).mean() for _ in range(_RESAMPLES)]
-    low, high = np.quantile(means, (0.025, 0.975))
+    at_once = max(1, _DRAWS_AT_ONCE // len(given))
+    means = [
+        random.choice(given, (min(at_once, _RESAMPLES - done), len(given))).mean(axis=1)
+        for done in range(0, _RESAMPLES, at_once)
+    ]
+    low, high = np.quantile(np.concatenate(means), (0.025, 0.975))
     return float(low), float(high)
