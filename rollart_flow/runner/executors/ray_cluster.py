@@ -10,6 +10,7 @@ from tempfile import TemporaryFile
 
 import ray
 from ray._private import worker
+from ray._private.node import Node
 
 from rollart_flow.errors import RunFailedError
 from rollart_flow.runner.executors.private_ray import private_ray
@@ -92,15 +93,36 @@ def _start_local() -> None:
     """
     for tries_left in reversed(range(_STARTS)):
         try:
-            ray.init(
-                "local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
-            )
+            with _no_watchers():
+                ray.init(
+                    "local",
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
         except Exception:  # Ray raises a bare Exception where its node is late
             ray.shutdown()
             if not tries_left:
                 raise
         else:
             return
+
+
+@contextmanager
+def _no_watchers() -> Iterator[None]:
+    """Keep a Ray that starts in the context from starting two processes that it has no use for.
+
+    One forwards logs to the driver, which asks for none; the other asks a cloud for more nodes.
+    Each takes a second of CPU to start.
+    """
+    starts = {name: getattr(Node, name) for name in ("start_log_monitor", "start_monitor")}
+    try:
+        for name in starts:
+            setattr(Node, name, lambda _: None)
+        yield
+    finally:
+        for name, start in starts.items():
+            setattr(Node, name, start)
 
 
 @contextmanager
