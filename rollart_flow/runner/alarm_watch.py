@@ -34,12 +34,12 @@ _AGES: Mapping[type, str] = {StalenessPolicy: "staleness_mean", LagBound: "lag_m
 class AlarmWatch:
     """The alarms of one session."""
 
-    def __init__(self, pipeline: Pipeline, uri: str, *, boxes: bool) -> None:
+    def __init__(self, pipeline: Pipeline, run: Run, *, boxes: bool) -> None:
         """Watch a run; alarms that an earlier session raised are still raised.
 
         Args:
             pipeline: the pipeline with its overrides.
-            uri: address of the run.
+            run: the run.
             boxes: whether the run has pools of boxes.
         """
         self._alarms = pipeline.alarms
@@ -50,7 +50,7 @@ class AlarmWatch:
             self._aged = _AGES.get(type(buffer.schedule.bound))
             if isinstance(buffer.schedule.bound, StalenessPolicy):
                 self._bound = ceil(buffer.schedule.bound.alpha)
-        self._run = Run(uri)
+        self._run = run
         self._boxes, self._seq = boxes, 0
         self._book = AlarmBook()
         self._book.restore(tuple(open_alarms(self._run)))

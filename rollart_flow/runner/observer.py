@@ -17,7 +17,7 @@ from rollart_flow.runner.alarm_watch import AlarmWatch, alarm_note
 from rollart_flow.runner.messages import Messages
 from rollart_flow.runner.processes import RunProcesses
 from rollart_flow.runner.tracking import RunTracking, tracker_event, tracker_note
-from rollart_flow.store import RunWriter, read_info
+from rollart_flow.store import Run, RunWriter, read_info
 from rollart_flow.store.lease_file import Tenure
 from rollart_flow.telemetry import OnProgress, Progress
 from rollart_flow.trackers.following import Tracked
@@ -54,14 +54,14 @@ class RunObserver:
             if self._ended and read_info(self._uri).term == tenure.term:
                 self._record_late(tenure)
 
-    def drives(self, processes: RunProcesses, messages: Messages) -> None:
-        """Observe these processes from now on, whose messages these are."""
+    def drives(self, run: Run, processes: RunProcesses, messages: Messages) -> None:
+        """Observe these processes of the run from now on, whose messages these are."""
         self._messages = messages
         report = processes.buffer.call.report
         self._report = lambda event: report.start([(datetime.now(UTC), event)])
         if self._alarms is None:
             boxes = processes.sandboxes is not None
-            self._alarms = AlarmWatch(self._pipeline, self._uri, boxes=boxes)
+            self._alarms = AlarmWatch(self._pipeline, run, boxes=boxes)
 
     def next_message(self) -> Any:
         """Return the next message; meanwhile raise the alarm of a run without progress."""

@@ -201,7 +201,7 @@ class _Workers:
 
 
 def catch_up(
-    uri: str, processes: RunProcesses, on_progress: OnProgress, *, accept_divergence: bool = False
+    run: Run, processes: RunProcesses, on_progress: OnProgress, *, accept_divergence: bool = False
 ) -> None:
     """Load the newest checkpoint and recompute the steps after it.
 
@@ -210,7 +210,7 @@ def catch_up(
             false.
     """
     workers = _Workers(processes.trainers)
-    for again in bring_to(Run(uri), workers, processes.recovered.version, on_progress):
+    for again in bring_to(run, workers, processes.recovered.version, on_progress):
         if again.same_weights:
             continue
         recorded, recomputed = (

@@ -43,7 +43,7 @@ from rollart_flow.runner.processes import RunProcesses, start_processes
 from rollart_flow.runner.retrain import catch_up
 from rollart_flow.runner.signals import interrupt_deferred, terminable
 from rollart_flow.runner.trainer_restart import only_trainer_died, restart_trainer
-from rollart_flow.store import RunStatus, RunWriter, read_info
+from rollart_flow.store import Run, RunStatus, RunWriter, read_info
 from rollart_flow.store.lease import Lease
 from rollart_flow.telemetry import OnProgress, Progress, one_at_a_time
 
@@ -157,9 +157,10 @@ class Session:
             processes.report_restarted(died)
             for requested, granted in processes.fallbacks:
                 self._on_progress(Progress.note(f"no {requested} here, {granted} is used instead"))
-            catch_up(self._uri, processes, self._on_progress, accept_divergence=accept_divergence)
+            run = Run(self._uri)
+            catch_up(run, processes, self._on_progress, accept_divergence=accept_divergence)
             processes.begin()
-            self._drive(processes)
+            self._drive(run, processes)
         except ClusterLostError:
             self._processes = None  # none of them can be called any more, or ended
             self._executor.abandon()
@@ -195,8 +196,8 @@ class Session:
             writer = RunWriter.open(self._uri, self._lease.tenure)
             writer.close(status, error, maintain=False)
 
-    def _drive(self, processes: RunProcesses) -> None:
-        self._observer.drives(processes, self._messages)
+    def _drive(self, run: Run, processes: RunProcesses) -> None:
+        self._observer.drives(run, processes, self._messages)
         streams = Dataflow(self._pipeline, self._uri, processes, self._source)
         named: dict[str, Stream] = {_CONSUMER: streams.consumer, "evaluation": streams.evaluation}
         if not self._pipeline.offline:

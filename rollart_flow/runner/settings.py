@@ -169,6 +169,7 @@ def rank_settings(pipeline: Pipeline, uri: str | None = None) -> RankSettings:
     Args: `uri` is the address of the run, all of whose steps pack rows as its first one did.
     """
     trainer, policy = pipeline.train.trainer, pipeline.policy
+    run = None if uri is None else Run(uri)
     mixed = policy.device == "cuda" and trainer_capabilities(trainer.backend).mixed_precision
     return RankSettings(
         **{each.name: getattr(trainer, each.name) for each in fields(trainer)},
@@ -176,17 +177,17 @@ def rank_settings(pipeline: Pipeline, uri: str | None = None) -> RankSettings:
         dtype=policy.computes_in if mixed else "float32",
         seed=pipeline.seed,
         implementation=policy.implementation,
-        adapter_base=_adapter_base(pipeline, uri),
-        packed=uri is None or _packs_rows(Run(uri)),
+        adapter_base=_adapter_base(pipeline, run),
+        packed=run is None or _packs_rows(run),
     )
 
 
-def _adapter_base(pipeline: Pipeline, uri: str | None) -> int | None:
+def _adapter_base(pipeline: Pipeline, run: Run | None) -> int | None:
     """Return the version over which a run publishes adapters, or None if it merges them: in steps
     that an earlier version recorded, and for a trainer whose GPU sends weights to the engines."""
     if transport_of(pipeline.train.weight_store).capabilities.sends:
         return None
-    return 0 if uri is None else adapter_base(Run(uri))
+    return 0 if run is None else adapter_base(run)
 
 
 def adapter_base(run: Run) -> int | None:
@@ -208,7 +209,7 @@ def _packs_rows(run: Run) -> bool:
 def engine_arguments(pipeline: Pipeline, uri: str, weights: str) -> dict[str, Any]:
     """Return the arguments of an `EngineWorker`; `weights` names the weight store to read from."""
     trainer = pipeline.train.trainer
-    alone = trainer.lora is not None and _adapter_base(pipeline, uri) is not None
+    alone = trainer.lora is not None and _adapter_base(pipeline, Run(uri)) is not None
     return {
         "run": uri,
         "policy": pipeline.policy,

@@ -58,15 +58,16 @@ def restart_trainer(
     servers = processes.weight_servers
     weights = pipeline.train.weight_store if servers is None else servers.weights
     trainers = start_trainers(processes.executor, pipeline, uri, weights, placed)
+    run = Run(uri)
     newest = repeated_query(
         f"read the steps of {uri}",
-        lambda: Run(uri).steps.select(pl.col("step").max()).collect().item(),
+        lambda: run.steps.select(pl.col("step").max()).collect().item(),
     )
     version = processes.recovered.version if newest is None else int(newest)
     recovered = replace(processes.recovered, version=version)
     restarted = replace(processes, trainers=trainers, recovered=recovered)
     gather_trainers(trainers, uri)
-    catch_up(uri, restarted, on_progress, accept_divergence=accept_divergence)
+    catch_up(run, restarted, on_progress, accept_divergence=accept_divergence)
     # The former ranks may have died before the version was readable, or before they reported it.
     restarted.publish_recovered()
     restarted.coordinator.call.published(version, 0.0)

@@ -8,6 +8,7 @@ another snapshot is cheap if nothing changed. Two kinds of handles are kept apar
 updated, and those that a snapshot holds and that are never updated again.
 """
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -21,7 +22,9 @@ from deltalake.exceptions import DeltaError
 from rollart_flow.errors import StoreError
 from rollart_flow.schema import TABLES, stored_schema
 from rollart_flow.store import files
+from rollart_flow.store.layout import table_uri
 from rollart_flow.store.table import COMPLETE, find_table, mark, missing_columns
+from rollart_flow.store.table_log import log_entry
 
 _REOPEN_AFTER = 50
 """Versions after which a handle is reopened, because it slows down as its history grows."""
@@ -166,6 +169,10 @@ class Snapshot(Tables):
         return max(frame.item() or 0 for frame in pl.collect_all(past))
 
 
+_Identity = tuple[int, int, int]
+"""Inode, time of the last change [ns] and bytes of a file."""
+
+
 class _Watched:
     """One table, whose handle is updated by every `look`, unless a snapshot holds it."""
 
@@ -173,7 +180,7 @@ class _Watched:
         self._run = run
         self._table = table
         self._shown: DeltaTable | None = None
-        self._shown_with: dict[str, str] | None = None
+        self._shown_with: tuple[dict[str, str] | None, _Identity | None] = None, None
         self._open()
 
     def _open(self) -> None:
@@ -181,12 +188,15 @@ class _Watched:
         self._handle = find_table(self._run, self._table)
         self._opened = 0 if self._handle is None else self._handle.version()
         self._complete: tuple[int, int] | None = None
+        self._newest = self._identity()
 
     def look(self) -> None:
         """Update the handle to the newest version, with the current credentials.
 
         One that a snapshot holds is replaced.
         """
+        if self._newest is not None and self._identity() == self._newest:
+            return
         held = self._handle is self._shown
         if held or self._handle is None or files.storage_options(self._run) != self._options:
             self._open()
@@ -197,6 +207,24 @@ class _Watched:
             self._open()
         if self._handle is not None and self._handle.version() - self._opened >= _REOPEN_AFTER:
             self._open()
+        self._newest = self._identity()
+
+    def _identity(self) -> _Identity | None:
+        """Identity of the file of the held version's log entry, which others would follow.
+
+        It is None if a later entry is there, if the entry was removed, as the oldest ones are, or
+        if the run lies in an object store.
+        """
+        if self._handle is None or files.is_remote(self._run):
+            return None
+        version, uri = self._handle.version(), table_uri(self._run, self._table)
+        if os.path.exists(files.join(uri, log_entry(version + 1))):
+            return None
+        try:
+            found = os.stat(files.join(uri, log_entry(version)))
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
     def complete(self) -> int:
         """The COMPLETE mark of the version that the handle holds; 0 without a table."""
@@ -215,8 +243,8 @@ class _Watched:
         if self._handle is None:
             return None
         older = self._shown is None or self._shown.version() != self._handle.version()
-        if older or self._shown_with != self._options:
-            self._shown, self._shown_with = self._handle, self._options
+        if older or self._shown_with != (self._options, self._newest):
+            self._shown, self._shown_with = self._handle, (self._options, self._newest)
         return self._shown
 
 

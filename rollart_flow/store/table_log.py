@@ -80,13 +80,14 @@ class TableLog:
             FencedError: a process of a later term drives the run.
             StoreError: the log cannot be read or written.
         """
+        handle: DeltaTable | None = None
         try:
             handle = self.load()
         except StoreError as error:
             if not is_missing(error):
                 raise
             create_table(self.run, self.table)
-            handle = self.load()
+            self._marks = dict.fromkeys(_MARKS, 0)
         loaded = self.version
         if loaded == 0:  # deltalake, which syncs nothing, has just made the table
             files.sync(self.run, files.join("tables", self.table, log_entry(0)))
@@ -103,7 +104,7 @@ class TableLog:
             raise StoreError(f"{self.table}: another writer commits too fast to be taken over")
         if self.version > loaded + 1:  # the other writer has committed meanwhile
             handle = self.load()
-        if missing_columns(self.table, handle):
+        if handle is not None and missing_columns(self.table, handle):
             with delta_errors(f"{self.table}: cannot add columns to {self.uri}"):
                 add_missing_columns(self.load(), self.table, self.epoch)
             self.load()

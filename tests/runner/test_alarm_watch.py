@@ -8,6 +8,7 @@ from rollart_flow.pipeline import Pipeline
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.runner.alarm_watch import AlarmWatch
 from rollart_flow.schema import to_table
+from rollart_flow.store import Run
 from rollart_flow.types import Event
 from tests.cli.test_environments import box
 from tests.conftest import SMALL_PIPELINE
@@ -47,7 +48,7 @@ def test_a_step_with_a_sign_raises_the_alarm_and_one_without_ends_it(
     tmp_path: Path, alarm: str, trouble: dict[str, object]
 ) -> None:
     with new_writer(tmp_path) as writer:
-        watch = AlarmWatch(pipeline(tmp_path), writer.uri, boxes=False)
+        watch = AlarmWatch(pipeline(tmp_path), Run(writer.uri), boxes=False)
         assert states([*watch.step(FINE)]) == {}
         assert states([*watch.step(FINE | trouble)]) == {alarm: "raised"}
         assert states([*watch.step(FINE | trouble)]) == {}
@@ -56,7 +57,7 @@ def test_a_step_with_a_sign_raises_the_alarm_and_one_without_ends_it(
 
 def test_boxes_that_leave_processes_behind_raise_an_alarm(tmp_path: Path) -> None:
     with new_writer(tmp_path) as writer:
-        watch = AlarmWatch(pipeline(tmp_path), writer.uri, boxes=True)
+        watch = AlarmWatch(pipeline(tmp_path), Run(writer.uri), boxes=True)
         writer.commit("sandboxes", to_table("sandboxes", [box(0)]))
         assert states([*watch.step(FINE)]) == {}
         writer.commit("sandboxes", to_table("sandboxes", [box(1, leaked=2)]))
@@ -68,5 +69,5 @@ def test_a_disk_that_is_nearly_full_raises_an_alarm(tmp_path: Path) -> None:
     """No disk is free as a whole, so that a threshold of 1 makes any disk nearly full."""
     with new_writer(tmp_path) as writer:
         full = pipeline(tmp_path, **{"alarms.disk_free": "1"})
-        watch = AlarmWatch(full, writer.uri, boxes=False)
+        watch = AlarmWatch(full, Run(writer.uri), boxes=False)
         assert states([*watch.step(FINE)]) == {"disk_free": "raised"}
