@@ -1,7 +1,7 @@
 """The rows of a formed batch, wherever they are: in the buffer, in its writers or in the table."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from rollart_flow.operators.row_descriptions import (
     without_diffs,
 )
 from rollart_flow.resources import Remote
-from rollart_flow.resources.local import wait
+from rollart_flow.resources.local import early, wait
 from rollart_flow.resources.reasons import unreachable
 from rollart_flow.rows import from_ipc, to_ipc
 from rollart_flow.types import Batch
@@ -39,9 +39,28 @@ class BatchRows:
     writers: Sequence[Remote["BufferWriterActor"]]
     uri: str
 
-    def __call__(self, batch: Batch) -> bytes:
-        """Ask the buffer for the rows, and gather those that writers hold."""
-        data: bytes = self.buffer.call.rows(batch)
+    def ask(self, step: int) -> Callable[[Batch], bytes]:
+        """Ask the buffer for the rows of a batch that may not be formed yet.
+
+        Returns:
+            Function that returns the rows once the batch is known, as `__call__` does.
+        """
+        asked = self.buffer.call.next_rows.start(step)
+
+        def rows(batch: Batch) -> bytes:
+            # A buffer in another one's place may not know the batch, and answers no more.
+            return self(batch, early(asked))
+
+        return rows
+
+    def __call__(self, batch: Batch, data: bytes | None = None) -> bytes:
+        """Ask the buffer for the rows, unless they are given, and gather those that writers hold.
+
+        Args:
+            batch: a formed batch.
+            data: the buffer's answer, if it is known.
+        """
+        data = data or self.buffer.call.rows(batch)
         if not self.writers:
             return data
         rows = from_ipc(data)

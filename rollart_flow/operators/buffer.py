@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollart_flow.control.buffer.buffer_service import BufferService, StoredBuffer
+from rollart_flow.control.loop.waits import Signal
 from rollart_flow.control.protocols import Change
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.operators.arrow_rows import ArrowRows
@@ -83,6 +84,7 @@ class BufferActor:
         """Events that callers may report again, since a lost process did not answer them."""
         self._recorded_boxes: tuple[str, ...] = ()
         """Boxes whose rows may be sent again for the same reason."""
+        self._batch_formed = Signal()
 
     @register("rank_zero")
     async def start(self) -> RecoveredRun:
@@ -218,7 +220,9 @@ class BufferActor:
     @register("rank_zero")
     async def get_batch(self, step: int, version: int, size: int) -> Batch:
         """Return the batch of a step; see `BufferService.get_batch`."""
-        return await (await self._serving()).get_batch(step, version, size)
+        batch = await (await self._serving()).get_batch(step, version, size)
+        self._batch_formed.notify()
+        return batch
 
     @register("rank_zero")
     async def formed(self, step: int) -> Batch | None:
@@ -241,6 +245,21 @@ class BufferActor:
         if rows is None:
             rows = await asyncio.to_thread(Run(self._uri).batch, batch.step)
         return to_ipc(without_diffs(rows))
+
+    @register("rank_zero")
+    async def next_rows(self, step: int) -> bytes:
+        """Return the rows of a batch that is not formed yet, as `rows` does, once it is.
+
+        They are then on their way while weights are exchanged and the next groups begin.
+
+        Returns:
+            Nothing if this buffer has no rows of the batch, since its step is trained, or since
+            another buffer formed it: `rows` has them.
+        """
+        service = await self._serving()
+        while (rows := service.batch_rows(step)) is None and step > service.index.newest_batch:
+            await self._batch_formed.wait()
+        return b"" if rows is None else to_ipc(without_diffs(rows))
 
     @register("rank_zero")
     async def changes(self, after: int) -> tuple[int, tuple[Change, ...]]:

@@ -123,25 +123,36 @@ class Admitted:
 
 
 class Batches:
-    """Function that returns the rows of the batch source: one batch each, as Arrow IPC."""
+    """Function that returns the rows of the batch source: one batch each, as Arrow IPC.
+
+    Args:
+        coordinator: handle of the coordinator.
+        rows: the rows of formed batches.
+        first_step: step of the first block.
+        steps: last step.
+    """
 
     def __init__(
         self,
         coordinator: "Remote[CoordinatorActor]",
         rows: "BatchRows",
         first_step: int,
+        steps: int,
     ) -> None:
         self._coordinator = coordinator
         self._rows = rows
         self._first_step = first_step
+        self._steps = steps
 
     def __call__(self, index: int) -> pa.Table | None:
         """Wait for the preceding step and return the batch of step `first_step + index`."""
+        step = self._first_step + index
+        rows = self._rows.ask(step) if step <= self._steps else self._rows
         try:
-            batch = self._coordinator.call.next_batch(self._first_step + index)
+            batch = self._coordinator.call.next_batch(step)
         except BlockOverError:
             return batch_block(None)
-        return None if batch is None else batch_block(batch, self._rows(batch))
+        return None if batch is None else batch_block(batch, rows(batch))
 
 
 class Versions:

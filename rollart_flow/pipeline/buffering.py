@@ -40,7 +40,7 @@ class Buffer(Node):
     which is `sync_plus()` for 0; "flash(1)", "sync", "one_off", "areal(2)", "window(8)",
     "staged(8, 32, 16)", "hybrid", each with the switches queue_scheduling and prompt_replication:
     "sync_plus(queue_scheduling=False)". See `control.schedule.schedules`."""
-    commit_rows: Count = 64
+    commit_rows: Count = 128
     """Rows of a micro-batch that is committed at once."""
     commit_ms: Positive = 50.0
     """Longest wait of a row for its micro-batch to fill [ms]."""

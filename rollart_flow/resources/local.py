@@ -201,6 +201,19 @@ def wait(answer: Any, name: str, limit_s: float | None = None) -> Any:
         return answer.result(limit_s) if isinstance(answer, Future) else _ray_get(answer, limit_s)
 
 
+def early(answer: Any) -> Any:
+    """Return the result of a call, of Ray or of this process; None if there is none, or not yet."""
+    if isinstance(answer, Future):
+        answered = answer.done() and not answer.cancelled() and answer.exception() is None
+        return answer.result() if answered else None
+    import ray
+
+    ready, _ = ray.wait([answer], timeout=0)
+    with suppress(ray.exceptions.RayError):
+        return ray.get(answer) if ready else None
+    return None
+
+
 def _local(answers: list[Any]) -> bool:
     return all(isinstance(each, Future) for each in answers)
 

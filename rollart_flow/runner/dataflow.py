@@ -158,7 +158,7 @@ class Dataflow:
             (source,) = self._sources()
             return StoredBatches(coordinator, self._uri, source, first)
         rows = BatchRows(processes.buffer, processes.writers, self._uri)
-        return Batches(self._admitting, rows, first)
+        return Batches(self._admitting, rows, first, self._pipeline.train.steps)
 
     def _mixed(self) -> tuple[StoredSource, ...]:
         """Return the sources whose rows are trained on beside those of the buffer."""

@@ -28,7 +28,7 @@ from rollart_flow.types import Sampling
 from rollart_flow.weights.folder_store import local_path
 from rollart_flow.weights.registry import transport_of
 
-_COMMIT_ROWS, _COMMIT_MS = 64, 50.0
+_COMMIT_ROWS, _COMMIT_MS = 128, 50.0
 """Micro-batches of an offline run, which has no buffer node to say them."""
 CONCURRENT_CALLS = 10_000
 """Concurrent calls of an asynchronous actor; the number is large since long reads wait in it."""

@@ -57,6 +57,21 @@ async def replacing(uri: str) -> BufferActor:
     return actor
 
 
+async def test_who_asks_for_rows_early_gets_them_when_their_batch_is_formed(uri: str) -> None:
+    actor = await started(uri)
+    early = asyncio.create_task(actor.next_rows(1))
+    await actor.put(sent(*group("g00000001"), *group("g00000000")))
+    assert not early.done()
+    batch = await actor.get_batch(1, 0, SIZE)
+    assert from_ipc(await early) == from_ipc(await actor.rows(batch))
+    await actor.commit({"batches": to_ipc(manifest(1, list(batch.trajectory_ids)))})
+    another = await replacing(uri)
+    assert from_ipc(await another.next_rows(1)).num_rows == SIZE, "formed before, and not trained"
+    await another.commit({"steps": to_ipc(step_row(1))})
+    for each in (another, await replacing(uri)):
+        assert await each.next_rows(1) == b"", "it is trained"
+
+
 async def test_a_batch_whose_step_was_recorded_is_handed_out_again_from_the_tables(
     uri: str,
 ) -> None:

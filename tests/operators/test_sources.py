@@ -100,8 +100,19 @@ def test_the_task_source_reports_only_its_newest_blocks(
 
 def test_the_batch_source_passes_over_the_steps_that_are_trained() -> None:
     coordinator: Any = Coordinator(trained=2)
-    source = Batches(coordinator, cast(Any, lambda batch: b"rows"), 1)
+    asked = []
+
+    class Rows:
+        def ask(self, step: int) -> Any:
+            asked.append(step)
+            return self
+
+        def __call__(self, batch: Batch) -> bytes:
+            return b"rows"
+
+    source = Batches(coordinator, cast(Any, Rows()), 1, steps=3)
     blocks = [source(index) for index in range(4)]
+    assert asked == [1, 2, 3], "no batch will be formed after the last step"
     steps = [[] if block is None else block["step"].to_pylist() for block in blocks]
     assert steps == [[], [], [3], [4]]
 

@@ -15,6 +15,7 @@ from rollart_flow.resources import (
     register,
     start_actor,
 )
+from rollart_flow.resources.local import early
 
 
 class Buffered(Protocol):
@@ -70,6 +71,9 @@ def test_an_actor_is_called_with_its_own_arguments_and_results() -> None:
     assert assert_type(store.call.put("b"), int) == 2
     assert ray.get(assert_type(store.call.put.start("c"), ray.ObjectRef[int])) == 3
     assert assert_type(store.call.put.begin("d")(), int) == 4
+    put, refused = store.call.put.start("e"), store.call.refuse.start()
+    ray.wait([put, refused], num_returns=2)
+    assert (early(put), early(refused)) == (5, None)
     with pytest.raises(KeyError):
         store.call.refuse()
     with pytest.raises(TypeError):

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from rollart_flow.errors import StoreError
 from rollart_flow.resources import Placement, Remote, TypedCluster, Worker, local, register
-from rollart_flow.resources.local import LocalActor, LoopThread
+from rollart_flow.resources.local import LocalActor, LoopThread, early
 
 
 class Counter:
@@ -76,9 +77,14 @@ def test_calls_wait_are_awaited_or_return_a_reference(loop: LoopThread) -> None:
     assert one.call.add(2) == 2
     started: Any = one.call.add.start(3)
     assert started.result() == 5
+    assert early(started) == 5
+    assert early(Future()) is None, "there is no result yet"
     assert one.call.relay(other) == 11 + 12
     with pytest.raises(StoreError, match="the disk is full"):
         one.call.refuse()
+    refused: Any = one.call.refuse.start()
+    assert isinstance(refused.exception(), StoreError)
+    assert early(refused) is None
     with pytest.raises(AttributeError):
         one.call.subtract(1)  # type: ignore[attr-defined]
 

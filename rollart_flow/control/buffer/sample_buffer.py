@@ -207,6 +207,11 @@ class SampleBuffer:
         for group_id in stale:
             self.evict(group_id, Reason.STALENESS_BOUND, self._served)
 
+    @property
+    def newest_batch(self) -> int:
+        """Step of the newest batch that was formed, 0 if there is none."""
+        return self._last_step
+
     async def formed(self, step: int) -> Batch | None:
         """Return the batch of a step if it was formed here, or None."""
         return self._batches.get(step)
