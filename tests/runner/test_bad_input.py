@@ -126,7 +126,7 @@ def moody(trajectory):
 
 prompts = tasks(Coin(), Slow(), Loose(), group_size=2)
 trajectories = rollout(prompts, policy, max_tokens=4, step_timeout_s=<step>, max_concurrent=12)
-batches = buffer(reward(trajectories, moody, timeout_s=<limit>), batch_size=8, alpha=1)
+batches = buffer(reward(trajectories, moody, timeout_s=<limit>), batch_size=8, alpha=<alpha>)
 pipeline = Pipeline("awkward", train(batches, policy, gated, steps=<steps>))
 '''
 
@@ -154,10 +154,11 @@ def test_a_domain_that_only_fails_stops_the_run_and_is_named(tmp_path: Path) -> 
 
 
 def test_what_hangs_or_answers_nonsense_is_an_outcome_and_delays_nobody(tmp_path: Path) -> None:
-    steps = 40  # so many that what hangs reaches its limit before the run ends
-    text = source(tmp_path, AWKWARD, limit=LIMIT_S, step=STEP_LIMIT_S, steps=steps)
-    run = run_with(text, tmp_path)
-    check_sound(run, steps)
+    steps = 40
+    # What hangs is to reach its limit, not the bound.
+    values = {"limit": LIMIT_S, "step": STEP_LIMIT_S, "steps": steps, "alpha": steps}
+    run = run_with(source(tmp_path, AWKWARD, **values), tmp_path)
+    check_sound(run, steps, alpha=steps)
     rows = run.trajectories.collect()
 
     def of(reason: Reason) -> pl.DataFrame:

@@ -19,6 +19,7 @@ from rollart_flow.runner.trainer_restart import restart_trainer
 from rollart_flow.store import Run, RunStatus
 from rollart_flow.types import EventKind, Reason
 from tests.chaos.faults.processes import of_clusters
+from tests.chaos.matrix import wait_until
 from tests.runner.in_flight import check_made_once, check_nothing_lost, logged
 from tests.runner.local import events, pid_of, run_with
 from tests.runner.world import PIPELINE, check_sound, open_gate, source, was_taken
@@ -170,7 +171,9 @@ def victim(name: str, processes: RunProcesses, gates: Path) -> int:
             return pid_of(processes.trainers.workers[0])
         case "train operator":
             return int((gates / "operator").read_text())
-    return max(of_clusters(TITLES[name]))  # one of an earlier stream may not have ended yet
+    title = TITLES[name]
+    wait_until(lambda: bool(of_clusters(title)), f"another process in place of the {name}")
+    return max(of_clusters(title))  # one of an earlier stream may not have ended yet
 
 
 @pytest.mark.whole
