@@ -257,7 +257,7 @@ class BufferActor:
             another buffer formed it: `rows` has them.
         """
         service = await self._serving()
-        while (rows := service.batch_rows(step)) is None and step > service.index.newest_batch:
+        while (rows := service.batch_rows(step)) is None and step > service.newest_batch:
             await self._batch_formed.wait()
         return b"" if rows is None else to_ipc(without_diffs(rows))
 

@@ -276,6 +276,11 @@ class BufferService(Generic[R]):
             self._batches[batch.step] = self._format.with_staleness(rows, staleness)
         self._release_rows()
 
+    @property
+    def newest_batch(self) -> int:
+        """Step of the newest batch that was formed, here or in a buffer before this one."""
+        return max(self.index.newest_batch, self._numbered["batches"].number)
+
     def batch_rows(self, step: int) -> R | None:
         """Return the rows of a formed batch, in its order; None once its step is recorded.
 
