@@ -56,19 +56,23 @@ def test_only_the_first_draw_opens_tables(tmp_path: Path, opened: list[str]) -> 
     assert opened == []
 
 
-def test_draws_from_the_run_itself_open_only_what_an_earlier_draw_holds(
+def test_draws_from_the_run_itself_open_only_what_has_changed(
     tmp_path: Path, opened: list[str]
 ) -> None:
     writer = committed(tmp_path)
     rows = StoredRows(writer.uri, source())
-    for step in (1, 2):  # the second opens handles to update, since the first holds its own
+    for step in (1, 2):
         writer.commit("steps", step_row(step))
         assert rows.rows(step + 1, (0, 0)).num_rows == 3
     opened.clear()
-    writer.commit("trajectories", table(trajectory("g", 9)))
     writer.commit("steps", step_row(3))
     assert rows.rows(4, (0, 0)).num_rows == 3
-    assert opened == ["steps"], "the handle of trajectories was updated, and is held from now on"
+    assert opened == ["steps"]
+    opened.clear()
+    writer.commit("trajectories", table(trajectory("g", 9)))
+    writer.commit("steps", step_row(4))
+    assert rows.rows(5, (0, 0)).num_rows == 3
+    assert opened == ["trajectories", "steps"], "an earlier draw holds what was open"
 
 
 def test_rows_are_drawn_again_after_their_files_were_merged(
