@@ -35,7 +35,7 @@ PACKAGES = (
     *(f"{name}=={version(name).split('+')[0]}" for name in ("torch", "transformers")),
 )
 SIDE = Path(__file__).with_name("trl_side.py")
-TURNS = 2
+TURNS = 3
 STEPS, WARM_STEPS = 40, 5
 BATCH, GROUP, MINIBATCHES, EPOCHS, TOKENS = 128, 8, 4, 2, 8
 LR, CLIP, CLIP_HIGH, CLIP_NORM = 1e-3, 0.2, 0.28, 1.0
