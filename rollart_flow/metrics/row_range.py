@@ -77,6 +77,17 @@ class RowRange:
         )
         return frame.sort("seq").select("kind", "at", "detail").collect()
 
+    def admissions(self, since: datetime) -> dict[str, datetime]:
+        """Return when groups were admitted from a moment on, the first time of each, by group.
+
+        The events may have been committed before the first row.
+        """
+        admitted = pl.col("kind") == str(EventKind.ADMIT)
+        frame = self._tables.events.filter(
+            admitted, pl.col("at") >= since, pl.col("seq") <= self._seq
+        )
+        return dict(frame.group_by("subject").agg(pl.col("at").min()).collect().iter_rows())
+
     def batches(self) -> pl.DataFrame:
         """Return the batches of the steps, which may have been committed before the first row."""
         with self._lock:

@@ -3,7 +3,8 @@
 A trajectory is a trace, and a step is one; ids follow from those of the tables, so that a span
 which is exported again is the same one. Rows have the beginning and the end of attempts, calls,
 rewards and commits, and durations of turns and phases: turns are laid one after the other from the
-end of the reset, training before the end of its step.
+end of the reset, or from the admission of a group that was reset ahead of it, and training before
+the end of its step.
 """
 
 import hashlib
@@ -65,27 +66,32 @@ def run_spans(window: Window) -> Iterator[RunSpan]:
     if window.mark.kind is RecordKind.STEP:
         for call in window.rows("exchanges").iter_rows(named=True):
             calls.setdefault(call["trajectory_id"], []).append(call)
+    attempts = window.attempts
+    admissions = window.admissions(attempts["created_at"].min()) if attempts.height else {}
     turns = [pl.col("turns").list.eval(pl.element().struct.field(n)).alias(n) for n in _TURN]
-    for row in window.attempts.select(*_ATTEMPT, *_TIMES, *turns).iter_rows(named=True):
-        yield from _trajectory(row, calls.get(row["trajectory_id"], []))
+    for row in attempts.select(*_ATTEMPT, *_TIMES, *turns).iter_rows(named=True):
+        admitted = admissions.get(row["group_id"], row["created_at"])
+        yield from _trajectory(row, calls.get(row["trajectory_id"], []), admitted)
     if window.mark.kind is RecordKind.STEP:
         yield from _step(window)
 
 
-def _trajectory(row: Mapping[str, Any], calls: list[dict[str, Any]]) -> Iterator[RunSpan]:
+def _trajectory(
+    row: Mapping[str, Any], calls: list[dict[str, Any]], admitted: datetime
+) -> Iterator[RunSpan]:
     trace = row["trajectory_id"]
     about = {name: row[name] for name in _ATTEMPT if row[name] is not None}
     end = row["committed_at"]
     yield RunSpan("trajectory", trace, "", row["created_at"], end, None, about)
-    yield from _calls(trace, calls) if calls else _turns(trace, row)
+    yield from _calls(trace, calls) if calls else _turns(trace, row, admitted)
     if row["scored_at"] is not None:
         yield RunSpan("reward", trace, "reward", row["finished_at"], row["scored_at"])
     begun = row["scored_at"] or row["finished_at"]
     yield RunSpan("commit", trace, "commit", begun, end, "", {"seq": row["seq"]})
 
 
-def _turns(trace: str, row: Mapping[str, Any]) -> Iterator[RunSpan]:
-    at = row["created_at"] + timedelta(seconds=row["reset_s"])
+def _turns(trace: str, row: Mapping[str, Any], admitted: datetime) -> Iterator[RunSpan]:
+    at = max(admitted, row["created_at"] + timedelta(seconds=row["reset_s"]))
     turns = zip(*(row[name] for name in _TURN), strict=True)
     for number, (generate_s, step_s, worker, hardware) in enumerate(turns):
         said = at + timedelta(seconds=generate_s)

@@ -68,6 +68,10 @@ class Window:
         """
         return self._read.pauses(since)
 
+    def admissions(self, since: datetime) -> Mapping[str, datetime]:
+        """Return when groups were admitted from a moment on, the first time of each, by group."""
+        return self._read.admissions(since)
+
     @cached_property
     def attempts(self) -> pl.DataFrame:
         """Rows of `trajectories` of the record's split: of an evaluation, those of its version."""

@@ -1,7 +1,8 @@
 """The time of trajectories as spans, in seconds since the first of them was created.
 
-The seconds of turns are stored and follow each other; the rest of the time until the trajectory
-finished is one span of waiting. Calls of captured agents have moments of their own.
+The seconds of turns are stored and follow each other, from the end of the reset or from the
+admission of a group that was reset ahead of it; the rest of the time until the trajectory finished
+is one span of waiting. Calls of captured agents have moments of their own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from rollart_flow.store.snapshot import Snapshot
+from rollart_flow.types import EventKind
 
 SpanRow: TypeAlias = tuple[str, str, str, str, float, float, int | None, int | None, int | None]
 _MOMENTS = ("created_at", "finished_at", "scored_at", "batched_at", "trained_at")
@@ -24,8 +26,9 @@ _SCHEMA = pl.Schema({
 def spans_of_trajectory(snapshot: Snapshot, trajectory: str) -> pl.LazyFrame:
     """Return the spans of one trajectory.
 
-    Columns: trajectory_id, domain, lane (environment, policy, reward or training), span, start_s,
-    end_s, turn, and the first and last policy version that sampled in the span; null if none did.
+    Columns: trajectory_id, domain, lane (environment, policy, queue, reward or training), span,
+    start_s, end_s, turn, and the first and last policy version that sampled in the span; null if
+    none did.
     """
     mine = snapshot.trajectories.filter(pl.col("trajectory_id") == trajectory)
     batches = snapshot.batches.filter(pl.col("trajectory_id") == trajectory)
@@ -46,11 +49,23 @@ def _spans(
 ) -> pl.LazyFrame:
     batched = batches.select("trajectory_id", "step", batched_at="committed_at")
     trained = snapshot.steps.select("step", trained_at="finished_at")
+    admissions = snapshot.events.filter(pl.col("kind") == str(EventKind.ADMIT))
+    admitted = admissions.group_by(group_id="subject").agg(admitted_at=pl.col("at").min())
     versions = pl.col("token_versions")
     found = (
         rows.join(batched, on="trajectory_id", how=how)
         .join(trained, on="step", how="left")
-        .select("trajectory_id", "episode_id", "domain", "turns", "reset_s", versions, *_MOMENTS)
+        .join(admitted, on="group_id", how="left")
+        .select(
+            "trajectory_id",
+            "episode_id",
+            "domain",
+            "turns",
+            "reset_s",
+            versions,
+            "admitted_at",
+            *_MOMENTS,
+        )
         .sort("created_at", "trajectory_id")
         .collect()
     )
@@ -74,7 +89,8 @@ def _number(call: Mapping[str, Any]) -> int:
 def _of_row(row: Mapping[str, Any], calls: list[dict[str, Any]], origin: Any) -> Iterator[SpanRow]:
     moments = {name: _seconds(row[name], origin) for name in _MOMENTS}
     created = moments["created_at"] or 0.0
-    inner = _of_calls(row, calls, created, origin) if calls else _of_turns(row, created)
+    admitted = min(_seconds(row["admitted_at"], origin) or 0.0, moments["finished_at"] or 0.0)
+    inner = _of_calls(row, calls, created, origin) if calls else _of_turns(row, created, admitted)
     at = created
     for lane, span, start, end, turn, version in inner:
         yield (row["trajectory_id"], row["domain"], lane, span, start, end, turn, *version)
@@ -94,10 +110,13 @@ def _of_row(row: Mapping[str, Any], calls: list[dict[str, Any]], origin: Any) ->
 Part: TypeAlias = tuple[str, str, float, float, int | None, tuple[int | None, int | None]]
 
 
-def _of_turns(row: Mapping[str, Any], at: float) -> Iterator[Part]:
+def _of_turns(row: Mapping[str, Any], at: float, admitted: float) -> Iterator[Part]:
     none = None, None
     yield "environment", "reset", at, at + row["reset_s"], None, none
     at += row["reset_s"]
+    if admitted > at:
+        yield "queue", "wait for admission", at, admitted, None, none
+        at = admitted
     for number, turn in enumerate(row["turns"]):
         sampled = _versions(row, turn["start"], turn["end"])
         yield "policy", "generate", at, at + turn["generate_s"], number, sampled
