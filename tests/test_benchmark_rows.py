@@ -28,6 +28,18 @@ def run(): return [record("passes: speed", 2.0, "x", at_least=1.5, peer="1 s")]
 }
 
 
+MEETS = """
+import time
+from pathlib import Path
+from tests.benchmarks.records import record
+def run():
+    Path("{name}").touch()
+    while not Path("{other}").exists():
+        time.sleep(0.001)
+    return [record("met {other}", 1.0, "")]
+"""
+
+
 @pytest.fixture
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A package of benchmarks, found from the current folder."""
@@ -90,6 +102,18 @@ def test_the_longest_benchmarks_come_last(fakes: str, monkeypatch: pytest.Monkey
     assert [name for name, *_ in rows()] == [
         "fails", "lacks", "misses_a_package", "passes", "hangs", "dies",
     ]  # fmt: skip
+
+
+def test_two_untimed_benchmarks_run_at_once_before_all_others(
+    fakes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first two each wait for the other one's file."""
+    monkeypatch.setattr(run, "UNTIMED", frozenset(("meets_one", "meets_two")))
+    for name, other in (("one", "two"), ("two", "one")):
+        Path(fakes, f"bench_meets_{name}.py").write_text(MEETS.format(name=name, other=other))
+    assert run.main(["passes", "meets_one", "meets_two"], fakes) == 0
+    found = [name for name, *_ in rows()]
+    assert (set(found[:2]), found[2]) == ({"met one", "met two"}, "passes: speed")
 
 
 def test_an_unknown_name_is_refused(fakes: str, capsys: pytest.CaptureFixture[str]) -> None:

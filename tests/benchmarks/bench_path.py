@@ -23,7 +23,7 @@ from rollart_flow.pipeline.loading import load_source
 from rollart_flow.telemetry import Progress, ProgressKind
 from tests.benchmarks.records import Record, record
 
-FIRST, LAST = 5, 35
+FIRST, LAST = 5, 21
 BATCH = 128
 TURNS = 9
 PIPELINE = """
@@ -76,7 +76,7 @@ tasks, so that a name says nothing about what was counted before."""
 
 
 def run() -> Iterator[Record]:
-    """CPU by process; takes about four minutes."""
+    """CPU by process; takes about two minutes."""
     for executor, (goal, further) in GOALS.items():
         one, rate = _measure(executor, 1)
         yield record(

@@ -30,7 +30,7 @@ from tests.dst.log import EventLog
 CONCURRENT = 64
 PROMPT_TOKENS = 32
 ANSWER_TOKENS = 128
-ROUNDS = 12
+ROUNDS = 6
 
 Ask = Callable[[str, tuple[int, ...]], Awaitable[int]]
 """The number of tokens that answer a prompt."""

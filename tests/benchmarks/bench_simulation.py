@@ -3,7 +3,8 @@
 Each measurement has its own process, and so its own memory. The cost of a turn is compared with
 that in a cluster a twentieth as large, and with that in twenty of those side by side: they hold as
 much as the large one, so that only the size differs, not the use of the processor's caches. The
-three run in turns, a slice each: a machine's speed drifts by more than the differences.
+three run in turns, a slice each: a machine's speed drifts by more than the differences. Calls are
+counted meanwhile on another core, since their number is the same however long they take.
 """
 
 import asyncio
@@ -13,11 +14,10 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from rollart_flow.control.schedule.schedules import rollart
 from rollart_flow.simulation.cluster.simulated_cluster import SimulatedCluster, simulate
@@ -41,8 +41,6 @@ GOAL_WORK, GOAL_SIZE, GOAL_TIME = 1.05, 1.1, 1.25
 exceeds the processor's caches."""
 SLICE_S = 0.3
 """Time that one measurement computes before it is the next one's turn [s]."""
-
-T = TypeVar("T")
 
 TEN_TURNS = SimulatedDomain(
     "ten-turns", turns=Uniform(1, 19), prompt=LogNormal(800, 0.3), observation=LogNormal(300, 0.5),
@@ -155,19 +153,15 @@ def calls(part: int) -> float:
     return sum(entry.callcount for entry in profile.getstats()) / left.turns
 
 
-def alone(function: Callable[[int], T], part: int) -> T:
-    """The function of a part, in its own process."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        return process.submit(function, part).result()
-
-
 def run() -> list[Record]:
     """The whole cluster, a part of it alone, and all parts side by side."""
-    wholes, parts, all_parts = in_turns((1, 1), (SMALLER, 1), (SMALLER, SMALLER))
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:
+        counts = [other.submit(calls, part) for part in (1, SMALLER)]
+        wholes, parts, all_parts = in_turns((1, 1), (SMALLER, 1), (SMALLER, SMALLER))
+        whole_calls, part_calls = (count.result() for count in counts)
     whole = wholes[0]
     assert whole.at_once == ENVIRONMENTS, f"{whole.at_once} environments ran at once"
     whole_ms, part_ms, all_parts_ms = map(_turn_ms, (wholes, parts, all_parts))
-    whole_calls, part_calls = alone(calls, 1), alone(calls, SMALLER)
     return [
         record(
             f"simulation: {STEPS} steps of {BATCH} on {GPUS} GPUs",

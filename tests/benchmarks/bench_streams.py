@@ -1,10 +1,9 @@
-"""The two streams of a real run: latency from a trajectory's end to its commit, rate, memory.
+"""Latency from a trajectory's end to its commit in a real run, and what a step waits for commits.
 
 Latencies are read from the tables, in three situations: the demo's pipeline, which takes all of two
 CPUs; the same with commits ten times rarer, to see what early commits cost a training step (in
-turns, since machines drift); and attempts that come one at a time. Rate and memory are those of
-10,000 one-turn episodes of a model of a few thousand parameters, so that what is measured is the
-way through the operators.
+turns, since machines drift); and attempts that come one at a time. `bench_rate` has the rate and
+the memory of many trajectories.
 """
 
 import tempfile
@@ -16,20 +15,16 @@ from typing import Any
 from unittest import mock
 
 import polars as pl
-import psutil
 
 from rollart_flow import runner
-from rollart_flow.operators import ray_data
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.resources.local import wait
 from rollart_flow.runner.executors.ray_cluster import ray_cluster
 from rollart_flow.store import Run, open_run
-from rollart_flow.telemetry import Progress, ProgressKind
 from tests.benchmarks.records import Record, record
 
 DEMO = Path(__file__).parents[2] / "pipelines" / "two_domains.py"
 EARLY_MS, LATE_MS = 50, 500
-TRAJECTORIES = 10_000
 BATCH = 128
 SMALL = """
 from rollart_flow import Pipeline, Policy, buffer, reward, rollout, tasks, train
@@ -45,7 +40,7 @@ pipeline = Pipeline("streams", train(batches, policy, grpo(), steps=1))
 
 
 def run() -> Iterator[Record]:
-    """Latencies, rate and the driver's memory; takes about eight minutes."""
+    """Latencies and waits; takes about two minutes."""
     with tempfile.TemporaryDirectory() as folder, ray_cluster():
         yield record(
             "streams: time of a step that waits for its commits, the demo inline",
@@ -55,7 +50,7 @@ def run() -> Iterator[Record]:
         )
         yield from _demos(folder)
         one: dict[str, Any] = {"steps": 6, "batch_size": 32, "rollout.max_concurrent": 1}
-        paced, _ = _run(folder, "paced", SMALL, **one)
+        paced = _run(folder, "paced", SMALL, **one)
         yield record(
             "streams: end of a trajectory to its commit, median, one at a time",
             _latency_ms(paced),
@@ -63,7 +58,6 @@ def run() -> Iterator[Record]:
             at_most=100,
             peer=f"{_rate(paced):.0f} trajectories/s",
         )
-        yield from _many(folder)
 
 
 def _demos(folder: str) -> Iterator[Record]:
@@ -72,7 +66,7 @@ def _demos(folder: str) -> Iterator[Record]:
     for place, commit_ms in enumerate((EARLY_MS, LATE_MS, LATE_MS, EARLY_MS)):
         runs = early if commit_ms == EARLY_MS else late
         text, name = DEMO.read_text(), f"demo-{place}"
-        runs.append(_run(folder, name, text, steps=16, every=100, commit_ms=commit_ms)[0])
+        runs.append(_run(folder, name, text, steps=16, every=100, commit_ms=commit_ms))
     yield record(
         "streams: end of a trajectory to its commit, median, the demo",
         fmean(map(_latency_ms, early)),
@@ -88,40 +82,11 @@ def _demos(folder: str) -> Iterator[Record]:
     )
 
 
-def _many(folder: str) -> Iterator[Record]:
-    with mock.patch.object(ray_data, "_READ_AHEAD", "left as it is"):
-        public, _ = _run(folder, "public", SMALL, steps=7)
-    small, memory = _run(folder, "small", SMALL, steps=TRAJECTORIES // BATCH)
-    half = len(memory) // 2
-    yield record(
-        f"streams: rate over {TRAJECTORIES}",
-        _rate(small),
-        "trajectories/s",
-        peer=f"{_rate(public):.0f}/s without the private setting of Ray Data",
-    )
-    yield record(
-        f"streams: growth of the driver over the second half of {TRAJECTORIES}",
-        max(memory[half:]) - max(memory[2:half]),
-        "MB",
-        at_most=20,
-        peer=f"{memory[2]:.0f} MB at step 3",
-    )
-
-
-def _run(
-    folder: str, name: str, text: str, executor: str = "ray", **settings: object
-) -> tuple[Run, list[float]]:
-    """Run a pipeline; what it left, and the driver's memory after each step [MB]."""
-    memory: list[float] = []
-
-    def on_progress(progress: Progress) -> None:
-        if progress.kind is ProgressKind.STEP:
-            memory.append(psutil.Process().memory_info().rss / 1e6)
-
+def _run(folder: str, name: str, text: str, executor: str = "ray", **settings: object) -> Run:
+    """Run a pipeline and open what it left."""
     overrides: Mapping[str, str] = {key: str(value) for key, value in settings.items()}
     loaded = load_source(text, Path(folder) / f"{name}.py", overrides)
-    result = runner.run(loaded, store=folder, name=name, executor=executor, on_progress=on_progress)
-    return open_run(result.uri), memory
+    return open_run(runner.run(loaded, store=folder, name=name, executor=executor).uri)
 
 
 def _committing(folder: str) -> float:
@@ -136,7 +101,7 @@ def _committing(folder: str) -> float:
         return answered
 
     with mock.patch("rollart_flow.operators.train.wait", timed):
-        inline, _ = _run(folder, "inline", DEMO.read_text(), "inline", steps=24, every=100)
+        inline = _run(folder, "inline", DEMO.read_text(), "inline", steps=24, every=100)
     return sum(waited) / float(inline.steps.select("step_s").sum().collect().item())
 
 

@@ -36,7 +36,7 @@ from tests.trainers.cases import make_rows, table
 
 EXPOSED_OF_PUSH = 10.0
 _ROUNDS = 2
-_STEPS = 32
+_STEPS = 16
 _ROWS = 24
 _SMALL = ModelConfig(
     vocab_size=8192,
