@@ -49,18 +49,16 @@ class BatchRows:
 
         def rows(batch: Batch) -> bytes:
             # A buffer in another one's place may not know the batch, and answers no more.
-            return self(batch, early(asked))
+            return self._gathered(early(asked) or self.buffer.call.rows(batch))
 
         return rows
 
-    def __call__(self, batch: Batch, data: bytes | None = None) -> bytes:
-        """Ask the buffer for the rows, unless they are given, and gather those that writers hold.
+    def __call__(self, batch: Batch) -> bytes:
+        """Ask the buffer for the rows of a formed batch, and gather those that writers hold."""
+        return self._gathered(self.buffer.call.rows(batch))
 
-        Args:
-            batch: a formed batch.
-            data: the buffer's answer, if it is known.
-        """
-        data = data or self.buffer.call.rows(batch)
+    def _gathered(self, data: bytes) -> bytes:
+        """Return the rows of the buffer's answer, with those that writers hold in their places."""
         if not self.writers:
             return data
         rows = from_ipc(data)

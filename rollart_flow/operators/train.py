@@ -116,19 +116,13 @@ class TrainOperator:
         if "advantage" in rows.column_names:  # a manifest that was written before a restart
             algorithm = self._context.algorithm
             zero_variance = estimate(algorithm, rows, self._assess).zero_variance_groups
-            training = self._context.trainers.call.train_step.begin(step, to_ipc(rows))
-            facts = _facts(rows, step, zero_variance)
-            result = training()
+            result, facts = self._train(step, rows, zero_variance)
         else:
             trained_version = batch["trained_version"]
             algorithm, weight = self._context.algorithm, self._context.branch_weight
             prepared = prepare(algorithm, rows, trained_version, self._assess, weight)
             rows, zero_variance = prepared.rows, prepared.zero_variance_groups
-            training = self._context.trainers.call.train_step.begin(step, to_ipc(rows))
-            committed = self._begin_commit({"batches": _manifest(batch, prepared)})
-            facts = _facts(rows, step, zero_variance)
-            result = training()
-            wait(committed, f"commit of the batch of step {step}")
+            result, facts = self._train(step, rows, zero_variance, _manifest(batch, prepared))
         self._check_skipped(result)
         return self._record(rows, result, facts)
 
@@ -138,6 +132,22 @@ class TrainOperator:
         names = rows["episode_id"].to_pylist() if self._stored else ()
         drawn = [each.rows(batch["step"], versions, names) for each in self._stored]
         return with_drawn(rows, drawn)
+
+    def _train(
+        self, step: int, rows: pa.Table, zero_variance: int, manifest: pa.Table | None = None
+    ) -> tuple[StepResult, dict[str, Any]]:
+        """Train on a batch, and meanwhile count it and commit its manifest, if it has a new one.
+
+        Returns:
+            What the trainer says, and the columns of `steps` that are known of the batch.
+        """
+        training = self._context.trainers.call.train_step.begin(step, to_ipc(rows))
+        committed = None if manifest is None else self._begin_commit({"batches": manifest})
+        facts = _facts(rows, step, zero_variance)
+        result = training()
+        if committed is not None:
+            wait(committed, f"commit of the batch of step {step}")
+        return result, facts
 
     def _check_skipped(self, result: StepResult) -> None:
         """Count skipped steps.

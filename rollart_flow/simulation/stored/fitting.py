@@ -88,7 +88,7 @@ def _training(tables: RunTables, work: TokenCurve | None) -> tuple[MeasuredTrain
 
 
 def _work_columns(steps: tuple[Step, ...], work: TokenCurve | None) -> Floats:
-    """What the time of each step is proportional to: its work, or a constant and its tokens."""
+    """Return what the time of a step grows with: its work, or a constant and its tokens."""
     if work is not None:
         return np.array([[work.of(step.tokens)] for step in steps])
     return np.array([[1.0, float(step.tokens)] for step in steps])
