@@ -66,10 +66,9 @@ def run_spans(window: Window) -> Iterator[RunSpan]:
     if window.mark.kind is RecordKind.STEP:
         for call in window.rows("exchanges").iter_rows(named=True):
             calls.setdefault(call["trajectory_id"], []).append(call)
-    attempts = window.attempts
-    admissions = window.admissions(attempts["created_at"].min()) if attempts.height else {}
+    admissions = window.admissions()
     turns = [pl.col("turns").list.eval(pl.element().struct.field(n)).alias(n) for n in _TURN]
-    for row in attempts.select(*_ATTEMPT, *_TIMES, *turns).iter_rows(named=True):
+    for row in window.attempts.select(*_ATTEMPT, *_TIMES, *turns).iter_rows(named=True):
         admitted = admissions.get(row["group_id"], row["created_at"])
         yield from _trajectory(row, calls.get(row["trajectory_id"], []), admitted)
     if window.mark.kind is RecordKind.STEP:

@@ -68,9 +68,13 @@ class Window:
         """
         return self._read.pauses(since)
 
-    def admissions(self, since: datetime) -> Mapping[str, datetime]:
-        """Return when groups were admitted from a moment on, the first time of each, by group."""
-        return self._read.admissions(since)
+    def admissions(self) -> Mapping[str, datetime]:
+        """Return when groups were admitted, by group, of those that attempts may have waited for.
+
+        These are all that were admitted since the first attempt of the record began.
+        """
+        since = self.attempts.select(pl.col("created_at").min()).item()
+        return {} if since is None else self._read.admissions(since)
 
     @cached_property
     def attempts(self) -> pl.DataFrame:
