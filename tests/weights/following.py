@@ -26,14 +26,21 @@ WITHIN_S = 30
 
 
 class Watched(Following):
-    """A reader that says how many parts it has found."""
+    """A reader that says how many parts it has found, and that it has begun to wait."""
 
     def __init__(self, patience_s: float = WITHIN_S) -> None:
         super().__init__(patience_s)
         self.found = threading.Semaphore(0)
+        self.waits = threading.Event()
 
     def wait_for(self, look: Callable[[], T | None], part: str) -> T:
-        found = super().wait_for(look, part)
+        def watched() -> T | None:
+            seen = look()
+            if seen is None:
+                self.waits.set()
+            return seen
+
+        found = super().wait_for(watched, part)
         self.found.release()
         return found
 
@@ -74,6 +81,7 @@ class FollowingConformance(WeightStoreConformance):
 
         self.on_bucket(monkeypatch, read_meanwhile)
         with self.following(reader, 3, watched) as read:
+            assert watched.waits.wait(WITHIN_S)
             store.publish(3, tensors_of(3, size=SIZE))
             assert_is_version(read.result(), 3)
         assert overlapped == [3]
