@@ -14,7 +14,10 @@ how many single predictions were within the goal.
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -66,9 +69,9 @@ def run() -> list[Record]:
 
 def rows(runs: Runs) -> Iterator[Record]:
     """For each setting, the largest error of the predictions from its runs; then their number."""
-    close = covered = 0
+    close, covered, all_errors = 0, 0, _errors(runs)
     for source, own in runs.items():
-        errors = {target: _errors(own, runs[target]) for target in runs}
+        errors = {target: all_errors[source, target] for target in runs}
         medians = {target: median(found) for target, found in errors.items()}
         close += sum(abs(error) <= GOAL for error in medians.values())
         single = [error for found in errors.values() for error in found]
@@ -100,11 +103,22 @@ def rows(runs: Runs) -> Iterator[Record]:
     )
 
 
-def _errors(sources: Sequence[MeasuredRun], targets: Sequence[MeasuredRun]) -> list[float]:
-    """The error of the prediction from each source, of the median step time of the targets."""
-    measured = median(each.step_s for each in targets)
-    settings = targets[0].recorded
-    return [_predicted_s(each.recorded, settings) / measured - 1 for each in sources]
+def _errors(runs: Runs) -> Mapping[tuple[str, str], list[float]]:
+    """The errors of the predictions from each run of one setting, by (its name, the other one's).
+
+    What is predicted is the median step time of all runs of the other one.
+    """
+    pairs = list(product(runs, runs))
+    wanted = [
+        (each.recorded, runs[target][0].recorded) for own, target in pairs for each in runs[own]
+    ]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
+        predicted = processes.map(_predicted_s, *zip(*wanted, strict=True))
+        measured = {name: median(each.step_s for each in made) for name, made in runs.items()}
+        return {
+            (own, target): [next(predicted) / measured[target] - 1 for _ in runs[own]]
+            for own, target in pairs
+        }
 
 
 def _run(folder: str, name: str, repeat: int) -> str:
