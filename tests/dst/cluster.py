@@ -82,11 +82,12 @@ class Cluster:
     def __init__(self, world: World) -> None:
         self.tasks = Tasks()
         self._world = world
+        self._network = world.network
         self._emit = world.emitter()
         self._incarnation = world.life << 16
         self._buffer: Address[BufferProcess] = Address("buffer")
         self._coordinator: Address[ControlPlane] = Address("coordinator")
-        self._buffered = RemoteBuffer(self._buffer, world.network)
+        self._buffered = RemoteBuffer(self._buffer, self._network)
         self._engines = self._make_engines()
         self._rollout = Rollout(
             world,
@@ -122,7 +123,7 @@ class Cluster:
             return plane.revive(worker.worker)
 
         try:
-            names = await self._world.network.call(self._coordinator, revive)
+            names = await self._network.call(self._coordinator, revive)
         except WeightsError as error:  # the pool would do without the worker for good
             self._world.monitor.violated("progress", f"{worker.worker} is not revived: {error}")
         return [engine for engine in self._engines if engine.worker in names]
@@ -166,7 +167,7 @@ class Cluster:
         self._emit(event)
         if event.kind is EventKind.ABANDON:
             note = partial(BufferProcess.note, event=event)
-            call = self._world.network.call(self._buffer, note)
+            call = self._network.call(self._buffer, note)
             self.tasks.start(call, f"report {event.subject}")
 
     def _start_coordinator(

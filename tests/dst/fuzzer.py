@@ -75,8 +75,9 @@ def _result(seed: int, bug: str | None) -> Result:
     try:
         simulate(plan, world)
     except Exception as failure:  # noqa: BLE001  any failure of a run is a finding
-        name = "" if isinstance(failure, RollartError) else f"{type(failure).__name__}: "
-        error = f"{name}{failure}"
+        found = world.monitor.error or failure  # a broken run may fail again while it is ended
+        name = "" if isinstance(found, RollartError) else f"{type(found).__name__}: "
+        error = f"{name}{found}"
     return Result(
         seed=seed,
         plan=str(plan),

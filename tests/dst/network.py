@@ -98,9 +98,16 @@ class Network:
         self._faults = faults
         self._latency_s = latency_s
         self._echoes: dict[asyncio.Task[None], None] = {}
+        self._ended = False
+
+    def end(self) -> None:
+        """Cancel whatever sends a message from now on, since all processes have died."""
+        self._ended = True
 
     async def delay(self) -> None:
         """Wait for one hop."""
+        if self._ended:
+            raise asyncio.CancelledError
         chance = self._chance
         seconds = chance.expovariate(1 / self._latency_s)
         if chance.random() < self._faults.message_late:

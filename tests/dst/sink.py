@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from rollart_flow.operators.sink import BufferSink
 from rollart_flow.types import Trajectory
-from tests.dst.network import Address
+from tests.dst.network import Address, GoneError
 from tests.dst.process import BufferProcess
 from tests.dst.tables import by_episode
 from tests.dst.world import World
@@ -33,6 +33,7 @@ class FaultySink(BufferSink):
     def __init__(self, world: World, buffer: Address[BufferProcess]) -> None:
         super().__init__(cast("Remote[BufferActor]", buffer))
         self._world = world
+        self._network = world.network
         self._to = buffer
         self.dead = False
         """Whether the process of the sink has ended, so that it sends no more."""
@@ -50,6 +51,9 @@ class FaultySink(BufferSink):
             await asyncio.gather(*map(self._deliver, self._parts(trajectories)))
         except Exception as error:  # noqa: BLE001  raised in each attempt that waits, as by the real one
             durable.set_exception(error)
+        except asyncio.CancelledError:  # the life has ended
+            durable.set_exception(GoneError())
+            raise
         else:
             durable.set_result(None)
 
@@ -71,4 +75,4 @@ class FaultySink(BufferSink):
         world = self._world
         if world.chance.random() < world.plan.faults.rows_late:
             await asyncio.sleep(world.chance.uniform(0.0, _LATEST_S))
-        await world.network.call(self._to, partial(BufferProcess.put, rows=rows))
+        await self._network.call(self._to, partial(BufferProcess.put, rows=rows))

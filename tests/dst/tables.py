@@ -140,10 +140,13 @@ class Writer:
 
         Raises:
             StoreError: the commit may have been written, or not.
+            asyncio.CancelledError: the life has ended, in which nobody may try again.
         """
         chance, faults = self._chance, self._faults
         await self._pause()
-        if self._ended or chance.random() < faults.commit_fails_before:
+        if self._ended:
+            raise asyncio.CancelledError
+        if chance.random() < faults.commit_fails_before:
             raise StoreError("the commit failed; nothing was written")
         if self._tables.apply(commit):
             self._on_written(commit)

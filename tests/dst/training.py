@@ -23,6 +23,7 @@ class Trainer:
         self, world: World, coordinator: Address[ControlPlane], buffer: Address[BufferProcess]
     ) -> None:
         self._world = world
+        self._network = world.network
         self._coordinator = coordinator
         self._buffer = buffer
         self._beside = Phase.UPDATE in world.plan.schedule.before_training
@@ -49,7 +50,7 @@ class Trainer:
 
     async def _train(self, batch: Batch) -> None:
         """Train on a batch, whose manifest is committed meanwhile."""
-        step, network = batch.step, self._world.network
+        step, network = batch.step, self._network
         await network.call(self._buffer, partial(BufferProcess.hand_out, batch=batch))
         self._draw(step)
         train_s = self._world.chance.uniform(0.5, 1.5) * self._world.plan.train_s
@@ -89,7 +90,7 @@ class Trainer:
             await self._publishing
 
     async def _next_batch(self, step: int) -> Batch | None:
-        return await self._world.network.call(
+        return await self._network.call(
             self._coordinator, lambda plane: plane.controller.next_batch(step)
         )
 
@@ -101,9 +102,9 @@ class Trainer:
         async def published(plane: ControlPlane) -> None:
             plane.controller.published(version, 0.0)
 
-        await self._world.network.call(self._coordinator, published)
+        await self._network.call(self._coordinator, published)
 
     async def _report(self, step: int, push_s: float | None) -> None:
-        await self._world.network.call(
+        await self._network.call(
             self._coordinator, lambda plane: plane.controller.trained(step, push_s)
         )

@@ -29,7 +29,7 @@ class World:
         # Another generator than the plan's, whose numbers would repeat.
         self.chance = Random(f"run {plan.seed}")
         self.monitor = Monitor(plan, self.tables, self.log)
-        self.network = Network(self.chance, plan.faults)
+        self.network = self._new_network()
         self.weights = FaultyWeightStore(self.chance, plan.faults, self.log)
         self.writer = self._new_writer()
         self.life = 0
@@ -40,8 +40,13 @@ class World:
         self.life += 1
         self.writer.end()
         self.writer = self._new_writer()
+        self.network.end()
+        self.network = self._new_network()
         self.log.end_life()
         self.tables.lose_unwritten()
+
+    def _new_network(self) -> Network:
+        return Network(self.chance, self.plan.faults)
 
     def _new_writer(self) -> Writer:
         return Writer(self.tables, self.chance, self.plan.faults, self.monitor.written)
