@@ -39,7 +39,8 @@ stop_at = gate
 def gate(name):
     """Kill the process that the file of this moment names, and go on."""
     if name == "advantages":
-        (GATES / "operator").write_text(str(os.getpid()))
+        (GATES / ".operator").write_text(str(os.getpid()))
+        os.rename(GATES / ".operator", GATES / "operator")
     try:
         os.rename(GATES / f"{name}.victim", GATES / f"{name}.{time.time()}")
     except FileNotFoundError:
