@@ -49,21 +49,18 @@ def _spans(
 ) -> pl.LazyFrame:
     batched = batches.select("trajectory_id", "step", batched_at="committed_at")
     trained = snapshot.steps.select("step", trained_at="finished_at")
-    admissions = snapshot.events.filter(pl.col("kind") == str(EventKind.ADMIT))
-    admitted = admissions.group_by(group_id="subject").agg(admitted_at=pl.col("at").min())
     versions = pl.col("token_versions")
     found = (
         rows.join(batched, on="trajectory_id", how=how)
         .join(trained, on="step", how="left")
-        .join(admitted, on="group_id", how="left")
         .select(
             "trajectory_id",
             "episode_id",
+            "group_id",
             "domain",
             "turns",
             "reset_s",
             versions,
-            "admitted_at",
             *_MOMENTS,
         )
         .sort("created_at", "trajectory_id")
@@ -75,21 +72,32 @@ def _spans(
         "answer_end",
     ).sort("arrived_at").collect()  # fmt: skip
     by_row = {str(name): part.to_dicts() for (name,), part in calls.group_by("trajectory_id")}
+    admissions = _admissions(snapshot, found["group_id"].unique().to_list())
     origin = found["created_at"].min()
     made: list[SpanRow] = []
     for row in found.to_dicts():
-        made += _of_row(row, sorted(by_row.get(row["trajectory_id"], []), key=_number), origin)
+        own = sorted(by_row.get(row["trajectory_id"], []), key=_number)
+        made += _of_row(row, own, admissions.get(row["group_id"]), origin)
     return pl.LazyFrame(made, schema=_SCHEMA, orient="row")
+
+
+def _admissions(snapshot: Snapshot, groups: list[str]) -> dict[str, datetime]:
+    """Return when groups were admitted, the first time of each."""
+    of_groups = pl.col("subject").is_in(groups) & (pl.col("kind") == str(EventKind.ADMIT))
+    first = snapshot.events.filter(of_groups).group_by("subject").agg(pl.col("at").min())
+    return dict(first.collect().iter_rows())
 
 
 def _number(call: Mapping[str, Any]) -> int:
     return int(call["number"])
 
 
-def _of_row(row: Mapping[str, Any], calls: list[dict[str, Any]], origin: Any) -> Iterator[SpanRow]:
+def _of_row(
+    row: Mapping[str, Any], calls: list[dict[str, Any]], admitted_at: datetime | None, origin: Any
+) -> Iterator[SpanRow]:
     moments = {name: _seconds(row[name], origin) for name in _MOMENTS}
     created = moments["created_at"] or 0.0
-    admitted = min(_seconds(row["admitted_at"], origin) or 0.0, moments["finished_at"] or 0.0)
+    admitted = min(_seconds(admitted_at, origin) or 0.0, moments["finished_at"] or 0.0)
     inner = _of_calls(row, calls, created, origin) if calls else _of_turns(row, created, admitted)
     at = created
     for lane, span, start, end, turn, version in inner:
