@@ -1,16 +1,14 @@
 """Latency from a trajectory's end to its commit in a real run, and what a step waits for commits.
 
 Latencies are read from the tables, in three situations: the demo's pipeline, which takes all of two
-CPUs; the same with commits ten times rarer, to see what early commits cost a training step (in
-turns, since machines drift); and attempts that come one at a time. `bench_rate` has the rate and
-the memory of many trajectories.
+CPUs; the same with commits ten times rarer, to see what early commits cost a training step; and
+attempts that come one at a time. `bench_rate` has the rate and the memory of many trajectories.
 """
 
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 from unittest import mock
 
@@ -61,24 +59,22 @@ def run() -> Iterator[Record]:
 
 
 def _demos(folder: str) -> Iterator[Record]:
-    early: list[Run] = []
-    late: list[Run] = []
-    for place, commit_ms in enumerate((EARLY_MS, LATE_MS, LATE_MS, EARLY_MS)):
-        runs = early if commit_ms == EARLY_MS else late
-        text, name = DEMO.read_text(), f"demo-{place}"
-        runs.append(_run(folder, name, text, steps=16, every=100, commit_ms=commit_ms))
+    early, late = (
+        _run(folder, f"demo-{ms}", DEMO.read_text(), steps=16, every=100, commit_ms=ms)
+        for ms in (EARLY_MS, LATE_MS)
+    )
     yield record(
         "streams: end of a trajectory to its commit, median, the demo",
-        fmean(map(_latency_ms, early)),
+        _latency_ms(early),
         "ms",
         at_most=100,
-        peer=f"{fmean(map(_latency_ms, late)):.0f} ms with commit_ms={LATE_MS}",
+        peer=f"{_latency_ms(late):.0f} ms with commit_ms={LATE_MS}",
     )
     yield record(
         f"streams: the demo's step with commit_ms={EARLY_MS} over that with {LATE_MS}",
-        fmean(map(_step_s, early)) / fmean(map(_step_s, late)),
+        _step_s(early) / _step_s(late),
         "x",
-        peer=f"{fmean(map(_step_s, early)):.2f} s a step of {BATCH}",
+        peer=f"{_step_s(early):.2f} s a step of {BATCH}",
     )
 
 

@@ -25,7 +25,7 @@ from rollart_flow.telemetry import OnProgress, Progress, ProgressKind
 from tests.benchmarks.records import CannotRunError, Record, record
 
 DEMO = Path(__file__).parents[2] / "pipelines" / "two_domains.py"
-STARTED, FIRST, LAST, ROUNDS = 10, 14, 44, 3
+STARTED, FIRST, LAST, ROUNDS = 10, 14, 34, 3
 """Step at which the trackers are awaited; first and last step of the window; pairs of runs."""
 START_S = 300.0
 """Longest time until all trackers have started [s]."""
