@@ -11,6 +11,7 @@ Source: torch's documentation of `torch.cuda.CUDAGraph` ("Whole-network capture"
 compute the padded steps instead of capturing them.
 """
 
+import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -79,20 +80,35 @@ def padded(count: int, least: int = 1) -> int:
     return int(1 << (max(count, least) - 1).bit_length())
 
 
+_OF_THREAD = threading.local()
+
+
+def _aside() -> torch.cuda.Stream:
+    """The stream beside which this thread captures.
+
+    cuBLAS keeps a workspace of 32 MiB for each stream, until its process ends: another stream for
+    each capture would take more memory whenever an engine gives its own back.
+    """
+    if not hasattr(_OF_THREAD, "stream"):
+        _OF_THREAD.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream: torch.cuda.Stream = _OF_THREAD.stream
+    return stream
+
+
 def cuda_capture() -> Capture:
     """Return a function that captures CUDA graphs in a shared memory pool; only one is replayed at
     a time."""
     pool = torch.cuda.graph_pool_handle()
 
     def capture(compute: Compute) -> Compute:
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside = _aside()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             compute()  # warm-up that initializes libraries; the capture writes the same values
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         # Other threads go on: a trainer in the same process allocates memory meanwhile.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool, stream=aside, capture_error_mode="thread_local"):
             compute()
         return graph.replay
 

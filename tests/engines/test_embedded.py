@@ -57,6 +57,20 @@ class TestEmbeddedEngineOnAGpu(EngineConformance):
             *load_folder(folder), seed=5, device="cuda", max_batch=12, cached_rows=9, chunk_tokens=4
         )
 
+    def test_what_it_holds_while_suspended_does_not_grow(self, folders: tuple[Path, Path]) -> None:
+        held: list[int] = []
+
+        async def scenario(engine: Engine) -> None:
+            for turn in range(5):
+                await generate(engine, ask(f"turn {turn}", prompt(turn, 40)))
+                await engine.suspend()
+                await engine.release()
+                held.append(torch.cuda.memory_reserved())
+                await engine.resume()
+
+        self.serve(folders, scenario)
+        assert held[1:] == [held[1]] * 4
+
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_gpu_that_is_not_there_is_refused(folders: tuple[Path, Path]) -> None:
