@@ -47,9 +47,9 @@ def measure(tables: RunTables, work: TokenCurve | None, *, limit: int, slots: in
     Args: `work` is that of training steps by their tokens; None fits a line.
     """
     training, slowdown = _training(tables, work)
-    waits = slowdown.waits if tables.one_process else None
-    engines, engine_stretch = _engines(tables, waits)
-    launch_stretch = waits or 0.0
+    stretch = slowdown.stretch if tables.one_process else None
+    engines, engine_stretch = _engines(tables, stretch)
+    launch_stretch = stretch or 0.0
     launch_s = _launches(tables, limit=limit, slots=slots, stretch=launch_stretch)
     scored_s, commit_s = _commits(tables)
     return Measured(

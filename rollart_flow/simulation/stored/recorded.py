@@ -19,8 +19,9 @@ The real control plane runs; the times that it waits for come from the tables:
   step.
 - Training on CPUs is slowed down by attempts twice: the same work takes more CPU seconds, and its
   thread waits; both are measured by how much of its time each step shared. Engines and launches of
-  the same process wait as much. Elsewhere training and engines are slowed down by as much as steps
-  and turns took longer: the run's last step, beside which nothing is rolled out, shows most.
+  the same process are slowed down by training as much, since their threads share its cores, caches
+  and interpreter. Elsewhere training and engines are slowed down by as much as steps and turns took
+  longer: the run's last step, beside which nothing is rolled out, shows most.
 
 The step time of a prediction follows from these under the schedule; nothing is scaled to agree with
 the measured one.
