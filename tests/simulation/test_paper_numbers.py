@@ -155,6 +155,13 @@ def test_a_slowdown_never_agrees_with_a_speedup() -> None:
     assert not Figure("name", case, case, (0.9, 0.9)).agrees(1.0)
 
 
+def test_a_ratio_of_nearly_one_is_no_change_and_agrees_with_none() -> None:
+    case = Case(ONE_POOL, sync_plus(), steps=2)
+    at_most = Figure("name", case, case, (1.0, 1.2))
+    assert at_most.agrees(0.98)
+    assert not at_most.agrees(0.96)
+
+
 def test_several_seeds_have_a_mean_and_an_interval() -> None:
     assert estimate([2.0]).low == estimate([2.0]).high == 2.0
     of_three = estimate([1.0, 2.0, 3.0])

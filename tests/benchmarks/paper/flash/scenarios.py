@@ -8,6 +8,7 @@ from rollart_flow.simulation.latencies import FixedLatency, Gaussian, LogNormal
 from rollart_flow.simulation.report.comparison import Case
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.workloads import SimulatedDomain
+from tests.benchmarks.paper.figures import settled
 from tests.benchmarks.paper.scenarios import Scenarios
 
 QWEN3_06B = SimulatedModel("Qwen3-0.6B", 0.6e9, 28, 1024, 2048, 1024)
@@ -29,9 +30,8 @@ THINK = SimulatedDomain(
 
 
 def asynchronous(scenario: Scenario, alpha: int) -> Case:
-    """A run that is measured for five steps, after the (1 + alpha) first ones: their batches are
-    generated at once, so that the others would seem to follow each other faster than they do."""
-    return Case(scenario, flash(alpha), steps=6 + alpha, warmup=1 + alpha)
+    """A run of ROLL Flash with an asynchronous ratio, measured once its steps are alike."""
+    return settled(scenario, flash(alpha), alpha)
 
 
 def thoughts(

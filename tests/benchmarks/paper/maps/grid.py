@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 
 from rollart_flow.simulation.report.comparison import Case
-from tests.benchmarks.paper.figures import TOLERANCE, Figure, Finished
+from tests.benchmarks.paper.figures import TOLERANCE, Figure, Finished, same_side
 from tests.benchmarks.paper.maps.mechanisms import BATCHES, LENGTHS, VARIANCES, Mechanism
 from tests.benchmarks.paper.maps.varying import varied
 from tests.benchmarks.paper.scenarios import Scenarios
@@ -61,8 +61,7 @@ def reaches(cell: Cell, published: tuple[float, float]) -> bool:
     and no slowdown in place of a speedup."""
     low, high = published
     nearest = min(max(cell.gain, low), high)
-    same_side = (cell.gain < 1) == (nearest < 1)
-    return same_side and abs(cell.gain / nearest - 1) <= TOLERANCE
+    return same_side(cell.gain, nearest) and abs(cell.gain / nearest - 1) <= TOLERANCE
 
 
 def condition(found: Sequence[Cell], published: tuple[float, float]) -> str:
