@@ -21,6 +21,6 @@ trajectories = rollout(prompts, policy, max_tokens=8, max_concurrent=48, tempera
 batches = buffer(reward(trajectories), batch_size=128, alpha=1)
 loss = cispo(aggregation="domain", kl=0.03)
 optimizer = adamw(lr=1e-3)
-steps = train(batches, policy, loss, steps=88, minibatches=4, epochs=2, optimizer=optimizer)
+steps = train(batches, policy, loss, steps=110, minibatches=4, epochs=2, optimizer=optimizer)
 scores = evaluate(policy, lake, numbers, every=22, episodes=64, max_tokens=8)
 pipeline = Pipeline("fork-recipe", steps, scores)

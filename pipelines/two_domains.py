@@ -18,9 +18,9 @@ affinity = {"frozenlake": "H800", "default": "H20"}
 trajectories = rollout(
     prompts, policy, hw_affinity=affinity, max_tokens=8, max_concurrent=48, temperature=1.25
 )
-scored = reward(trajectories)
-batches = buffer(scored, batch_size=128, alpha=1)
+batches = buffer(reward(trajectories), batch_size=128, alpha=1)
 loss = grpo(aggregation="domain", kl=0.03, clip_high=0.5)  # no domain drowns the other
-steps = train(batches, policy, loss, steps=88, minibatches=4, epochs=2, optimizer=adamw(lr=1e-3))
+rate = adamw(lr=1e-3, schedule="linear", decay_steps=110)  # the last steps settle what was learned
+steps = train(batches, policy, loss, steps=110, minibatches=4, epochs=2, optimizer=rate)
 scores = evaluate(policy, lake, numbers, every=22, episodes=64, max_tokens=8)
 pipeline = Pipeline("two-domains", steps, scores)

@@ -17,7 +17,7 @@ from tests.benchmarks.records import Record, record
 
 GALLERY = Path(__file__).parents[2] / "pipelines"
 STEPS = 20
-"""Steps of the run that is learned from, of the demo's 88."""
+"""Steps of the run that is learned from, of the demo's 110."""
 GOAL = 0.8
 """Sampled success in both domains, that of the demo."""
 
