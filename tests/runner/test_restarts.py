@@ -103,6 +103,43 @@ ALONE = {
 """Processes that are killed after these steps; the train operator is after step 4."""
 
 
+def test_a_process_of_each_part_may_be_killed(
+    tmp_path: Path, plants: list[RunProcesses], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The buffer, the trainer and the rollout process come back alone; when the buffer dies once
+    more than it may, all start again.
+    """
+    monkeypatch.setattr(ray_executor, "SINGLE_RESTARTS", 1)
+
+    def after_step(step: int) -> None:
+        processes = plants[-1]
+        if step == 1:
+            above = os.getpriority(os.PRIO_PROCESS, victim("trainer", processes, tmp_path))
+            own = min(os.nice(0), LOWEST - 1)
+            assert above > own, "a trainer on shared CPUs lets the streams go first"
+        elif step == 2:
+            kill(victim("buffer", processes, tmp_path))
+        elif step == 3:
+            kill(victim("trainer", processes, tmp_path))
+            open_gate(tmp_path, "step")  # the rollout process, in the midst of its attempts
+        elif step == 6:
+            assert len(plants) == 1, "the other processes were not started again"
+            kill(victim("buffer", processes, tmp_path))
+
+    run = run_with(struck(tmp_path, steps=8, every=8), tmp_path, after_step)
+    assert was_taken(tmp_path, "step")
+    assert len(plants) == 2, "all processes were started again once"
+    check_sound(run, 8)
+    assert run.info.status is RunStatus.FINISHED
+    assert set(run.trajectories.collect()["outcome"]) <= {"completed", "truncated", "cancelled"}
+    assert replay_step(run.uri, 4).equal, "the step that was under way"
+    crashes = events(run, EventKind.CRASH)
+    assert crashes["subject"].to_list()[:2] == ["buffer", "trainer-cpu-0"]
+    assert crashes["subject"].to_list().count("buffer") == 2
+    assert set(crashes["reason"]) == {Reason.WORKER_LOST}
+
+
+@pytest.mark.whole
 def test_any_process_may_be_killed(
     tmp_path: Path, plants: list[RunProcesses], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,11 +153,7 @@ def test_any_process_may_be_killed(
 
     def after_step(step: int) -> None:
         processes = plants[-1]
-        if step == 1:
-            above = os.getpriority(os.PRIO_PROCESS, victim("trainer", processes, tmp_path))
-            own = min(os.nice(0), LOWEST - 1)
-            assert above > own, "a trainer on shared CPUs lets the streams go first"
-        elif step == 4:
+        if step == 4:
             open_gate(tmp_path, "advantages")  # the train operator
         elif step in ALONE:
             killed[f"{ALONE[step]} {step}"] = kill(victim(ALONE[step], processes, tmp_path))
