@@ -26,6 +26,9 @@ $(STAMP): pyproject.toml constraints.txt overrides.txt
 demo: $(STAMP)
 	$(BIN)/rollart run pipelines/two_domains.py
 
+# A thread of torch that waits leaves its core to the other processes.
+test test-whole: export OMP_WAIT_POLICY = PASSIVE
+
 # Three processes, each of which takes one group of files after the other (tests/spread.py); many
 # tests wait for others.
 test: $(STAMP)
