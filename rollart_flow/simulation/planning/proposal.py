@@ -17,7 +17,7 @@ CLOSE = 0.03
 
 PREDICTION_ERROR = 0.2
 """Error within which 9 of 10 predictions of one setting from a run under another one stayed, in
-`tests/benchmarks/bench_predict.py`: of 108 predictions between 18 runs, within 19%."""
+`tests/benchmarks/bench_predict.py`: 104 of 108 predictions between 18 runs."""
 
 
 @dataclass(frozen=True, slots=True)
