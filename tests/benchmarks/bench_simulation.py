@@ -1,10 +1,10 @@
 """The cost of a simulation: a cluster of 3,000 GPUs, and the cost of a turn as the cluster grows.
 
-Each timed measurement has its own process, and so its own memory. The cost of a turn is compared with
-that in a cluster a twentieth as large, and with that in twenty of those side by side: they hold as
-much as the large one, so that only the size differs, not the use of the processor's caches. The
-three run in turns, a slice each: a machine's speed drifts by more than the differences. Calls are
-counted meanwhile on another core, since their number is the same however long they take.
+Each timed measurement has its own process, and so its own memory. The cost of a turn is compared
+with that in a cluster a twentieth as large, and with that in twenty of those side by side: they
+hold as much as the large one, so that only the size differs, not the use of the processor's caches.
+The three run in turns, a slice each: a machine's speed drifts by more than the differences. Calls
+are counted meanwhile on another core, since their number is the same however long they take.
 """
 
 import asyncio
