@@ -20,7 +20,7 @@ trajectories = rollout(
 )
 batches = buffer(reward(trajectories), batch_size=128, alpha=1)
 loss = grpo(aggregation="domain", kl=0.03, clip_high=0.5)  # no domain drowns the other
-rate = adamw(lr=1e-3, schedule="linear", decay_steps=110)  # the last steps settle what was learned
+rate = adamw(lr=1e-3, schedule="linear", decay_steps=110, final_lr=3e-4)  # steadier at the end
 steps = train(batches, policy, loss, steps=110, minibatches=4, epochs=2, optimizer=rate)
 scores = evaluate(policy, lake, numbers, every=22, episodes=64, max_tokens=8)
 pipeline = Pipeline("two-domains", steps, scores)
