@@ -12,9 +12,9 @@ from tests.pipeline.parts import two_domains
 
 TWO_DOMAINS = Path(__file__).parents[2] / "pipelines" / "two_domains.py"
 FILES = {
-    "run.yaml": "alpha: 2\ntrain:\n  steps: 12\n  optimizer: {lr: 1.0e-4}\n",
-    "run.toml": "alpha = 2\n[train]\nsteps = 12\noptimizer.lr = 1e-4\n",
-    "run.json": '{"buffer.alpha": 2, "train": {"steps": 12, "optimizer": {"lr": 0.0001}}}',
+    "run.yaml": "alpha: 2\ntrain:\n  steps: 12\n  optimizer: {lr: 5.0e-4}\n",
+    "run.toml": "alpha = 2\n[train]\nsteps = 12\noptimizer.lr = 5e-4\n",
+    "run.json": '{"buffer.alpha": 2, "train": {"steps": 12, "optimizer": {"lr": 0.0005}}}',
 }
 
 
@@ -24,7 +24,7 @@ def test_every_form_of_a_file_says_the_same(name: str, tmp_path: Path) -> None:
     path.write_text(FILES[name])
     pipeline = load_pipeline(TWO_DOMAINS, layers=[layer_of_file(path)]).pipeline
     train, optimizer = pipeline.train, pipeline.train.optimizer
-    assert (pipeline.buffer.alpha, train.steps, optimizer.lr) == (2, 12, 1e-4)
+    assert (pipeline.buffer.alpha, train.steps, optimizer.lr) == (2, 12, 5e-4)
 
 
 def test_a_mapping_that_is_the_value_of_a_setting_stays_whole(tmp_path: Path) -> None:

@@ -4,16 +4,20 @@ The run is a real one of 24 steps under alpha 1 on two cores, of which `shrink` 
 predictions read.
 """
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rollart_flow.control.schedule.schedules import sync_plus
+from rollart_flow.control.schedule.schedules import rollart, sync_plus
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.cluster.simulated_cluster import simulate
 from rollart_flow.simulation.report.report import Report, report
+from rollart_flow.simulation.stored.fitting import measure
 from rollart_flow.simulation.stored.recorded import Recorded, recorded_scenario
+from rollart_flow.simulation.stored.tables import read_tables
 from rollart_flow.store import open_run
 from tests.runs import small_run
 
@@ -50,6 +54,21 @@ def test_without_overlap_a_step_takes_longer_as_the_real_run_did() -> None:
     synchronous = predicted(run.changed(schedule=sync_plus()), steps=12)
     assert synchronous.step_s > 1.1 * run.measured_step_s
     assert synchronous.staleness_max == 0
+
+
+def test_engines_and_launches_of_one_process_are_slowed_down_as_training_is() -> None:
+    """Engines that were suspended all the time shared none with training: the assumed slowdown."""
+    tables = read_tables(open_run(DATA).snapshot(), "two-domains", rollart(1), least_steps=3)
+    end = float(tables.steps[-1].finished)
+    apart = replace(
+        tables,
+        one_process=True,
+        suspended=(np.array([0.0]), np.array([end])),
+        steps=tuple(replace(step, train_cpu_s=step.train_s) for step in tables.steps),
+    )
+    found = measure(apart, None, limit=32, slots=48)
+    assert found.training_stretch == pytest.approx(1.3 * 2.0 - 1)
+    assert found.engine_stretch == found.launch_stretch == found.training_stretch
 
 
 def test_fewer_environments_and_smaller_batches_show() -> None:
