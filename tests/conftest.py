@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from fcntl import LOCK_EX, flock
 
@@ -15,7 +16,7 @@ from rollart_flow.store import Run, open_run
 from rollart_flow.store.blobs import FSYNC_VARIABLE
 from rollart_flow.ui.demo.run import write_demo_run
 from tests.local_ray import SHARED_RAY
-from tests.spread import ByGroup, longest_first, scheduler
+from tests.spread import ByGroup, group_of, longest_first, scheduler
 
 pytest_plugins = ["rollart_flow.simulation.pytest_plugin"]
 
@@ -47,6 +48,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let a crash say where it was: Ray takes the handlers of fatal signals away when it ends."""
     faulthandler.disable()
     faulthandler.enable(item.config.stash[_STDERR])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End what files of a group share after the last test: idle processes take time of others."""
+    if nextitem is None or group_of(nextitem.nodeid) != group_of(item.nodeid):
+        _end_what_is_shared()
+
+
+def pytest_sessionfinish() -> None:
+    """End it where tests were interrupted, too."""
+    _end_what_is_shared()
+
+
+def _end_what_is_shared() -> None:
+    SHARED_RAY.end()
+    if gang := sys.modules.get("tests.trainers.gang"):
+        gang.SHARED_GANG.end()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -84,13 +103,6 @@ def disk_that_nobody_waits_for() -> Iterator[None]:
         patch.setattr(os, "fsync", synced)
         patch.setattr(os, "fdatasync", synced)
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def end_of_shared_ray() -> Iterator[None]:
-    """End the Ray that tests shared."""
-    yield
-    SHARED_RAY.end()
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,9 @@
 
 A process of pytest runs one Ray at a time. Tests that need the same kind of it share one: fixtures
 of `tests.conftest` start a kind of `KINDS` when the first test asks for it, and it runs until a
-test needs another one. A test whose Ray is no one else's starts it with `own_ray` or `ray_nodes`.
-The order of modules in `tests.spread` sees to it that each kind is started once.
+test needs another one or its group of files has ended. A test whose Ray is no one else's starts it
+with `own_ray` or `ray_nodes`. The order of modules in `tests.spread` sees to it that each kind is
+started once.
 """
 
 import time
@@ -11,10 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import ray
-from ray._private.node import Node
 from ray.cluster_utils import Cluster as RayCluster
 
 _STARTS = 3
@@ -128,17 +127,11 @@ def _tried(start: Callable[[], None], end: Callable[[], None]) -> None:
             return
 
 
-@contextmanager
-def _without_watchers() -> Iterator[None]:
-    """A Ray that is started here lacks three processes, which are half of what its start takes.
+def _without_watchers() -> AbstractContextManager[None]:
+    # Loads torch, which workers that load the module of a test should not.
+    from rollart_flow.runner.executors.ray_cluster import without_watchers
 
-    They forward logs to the driver, ask a cloud for nodes, and serve the dashboard: no test of a
-    run has these. The Ray that tests share is started as a run starts it.
-    """
-    with ExitStack() as patches:
-        for starts in ("start_log_monitor", "start_monitor", "start_api_server"):
-            patches.enter_context(patch.object(Node, starts, lambda *_, **__: None))
-        yield
+    return without_watchers()
 
 
 def _ray_of_runs() -> AbstractContextManager[object]:

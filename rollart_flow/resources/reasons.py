@@ -10,6 +10,8 @@ from rollart_flow.errors import RollartError
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _END_OF_TRACEBACK = re.compile(r"[A-Za-z_][\w.]*: \S")
+_OURS = re.compile(rf"{re.escape(RollartError.__module__)}\.\w+: ")
+"""How a traceback in text begins to name an error of this library, whose message says all."""
 
 
 def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
@@ -42,7 +44,7 @@ def reason(error: BaseException) -> str:
     lines = [line for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()]
     ends = [line for line in lines if _END_OF_TRACEBACK.match(line)]
     if isinstance(error, failures()) and ends:
-        return ends[0]
+        return _OURS.sub("", ends[0])
     return lines[0].strip() if lines else type(error).__name__
 
 

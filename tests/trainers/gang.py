@@ -6,7 +6,7 @@ are forked from it before it computes anything.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -18,6 +18,7 @@ import torch
 
 from rollart_flow.algorithms.algorithm import Algorithm
 from rollart_flow.models.language_model import ModelShape
+from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.trainers.base import StepResult, Trainer
 from rollart_flow.trainers.checkpoint.checkpoint import Checkpoint
 from rollart_flow.trainers.settings import RankSettings
@@ -84,6 +85,28 @@ def gang(
         first.join()
 
 
+class SharedGang:
+    """Two ranks for the tests of all trainers, which start when a test first needs them."""
+
+    def __init__(self) -> None:
+        self._started = ExitStack()
+        self._gang: Gang | None = None
+
+    def start(self) -> Gang:
+        """The ranks, started if they do not run."""
+        if self._gang is None:
+            self._gang = self._started.enter_context(gang())
+        return self._gang
+
+    def end(self) -> None:
+        """End them, if they run."""
+        self._gang = None
+        self._started.close()
+
+
+SHARED_GANG = SharedGang()
+
+
 def _begin(
     ends: Sequence[Connection], timeout_s: float, prepare: Callable[[], None] | None, on_cpus: bool
 ) -> None:
@@ -94,6 +117,7 @@ def _begin(
         prepare()
     import_module("rollart_flow.trainers.backends.fsdp2")
     import_module("rollart_flow.trainers.backends.megatron.trainer")
+    freeze_heap()
     forked = []
     for rank in range(1, len(ends)):
         if not (pid := os.fork()):

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from tempfile import TemporaryFile
 
 import ray
-from ray._private import worker
+from ray._private import utils, worker
 from ray._private.node import Node
 
 from rollart_flow.errors import RunFailedError
@@ -93,7 +93,7 @@ def _start_local() -> None:
     """
     for tries_left in reversed(range(_STARTS)):
         try:
-            with _no_watchers():
+            with without_watchers():
                 ray.init(
                     "local",
                     include_dashboard=False,
@@ -109,20 +109,28 @@ def _start_local() -> None:
 
 
 @contextmanager
-def _no_watchers() -> Iterator[None]:
-    """Keep a Ray that starts in the context from starting two processes that it has no use for.
+def without_watchers() -> Iterator[None]:
+    """Keep a Ray that starts in the context from starting what a run on one machine has no use for.
 
-    One forwards logs to the driver, which asks for none; the other asks a cloud for more nodes.
-    Each takes a second of CPU to start.
+    Three processes forward logs to the driver, which asks for none, ask a cloud for more nodes, and
+    answer questions about the cluster over HTTP. The agent of a node, which there has to be, starts
+    as that of a Ray installed without its extra `default`: without metrics and a port.
     """
-    starts = {name: getattr(Node, name) for name in ("start_log_monitor", "start_monitor")}
+    missing = ImportError("ray[default]")
+    changed = [
+        (Node, "start_log_monitor", lambda _: None),
+        (Node, "start_monitor", lambda _: None),
+        (Node, "start_api_server", lambda _, **__: None),
+        (utils, "get_dashboard_dependency_error", lambda: missing),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
     try:
-        for name in starts:
-            setattr(Node, name, lambda _: None)
+        for owner, name, value in changed:
+            setattr(owner, name, value)
         yield
     finally:
-        for name, start in starts.items():
-            setattr(Node, name, start)
+        for owner, name, value in before:
+            setattr(owner, name, value)
 
 
 @contextmanager

@@ -1,14 +1,11 @@
 """What tests of several trainers share: processes of two ranks, whose start takes seconds."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.trainers.gang import Gang, gang
+from tests.trainers.gang import SHARED_GANG, Gang
 
 
-@pytest.fixture(scope="session")
-def ranks() -> Iterator[Gang]:
+@pytest.fixture(scope="module")
+def ranks() -> Gang:
     """Two processes for the tests of all trainers of several ranks."""
-    with gang() as started:
-        yield started
+    return SHARED_GANG.start()
