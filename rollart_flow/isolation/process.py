@@ -201,9 +201,14 @@ class Isolated:
     async def _kill_from_here(self) -> None:
         """Kill a leader that does not end, after its descendants.
 
-        Orphans move to a leader, so that the tree is read again until nothing below it lives.
+        Orphans move to a leader, so that the tree is read until nothing below it lives. One whose
+        parent ends while the tree is read can be missed, so that two readings have to be the same:
+        the children of a zombie have moved before the second one.
         """
-        while living := _living_below(self._process.pid):
+        before: list[int] | None = None
+        while (below := _below(self._process.pid)) != before or any(map(_lives, below)):
+            before = below
+            living = [pid for pid in below if _lives(pid)]
             for pid in living:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -211,19 +216,20 @@ class Isolated:
         self._signal(signal.SIGKILL)
 
 
-def _living_below(leader: int) -> list[int]:
-    """Return the descendants of a process that run or are stopped, but are not its zombies."""
+def _below(leader: int) -> list[int]:
+    """Return the descendants of a process, zombies too."""
     pids = [leader]
     for pid in pids:
         pids += children_of(pid)
-    return [pid for pid in pids[1:] if not _is_zombie(pid)]
+    return pids[1:]
 
 
-def _is_zombie(pid: int) -> bool:
+def _lives(pid: int) -> bool:
+    """Return whether a process runs or is stopped, and is no zombie."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
-        return True
+        return False
 
 
 async def _end_of(pid: int) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -157,23 +158,27 @@ def test_a_leader_that_was_stopped_makes_no_call_wait(
     witnesses.assert_gone()
 
 
+send_to_leader = Isolated._signal
+
+
+def killing_only(process: Isolated, number: signal.Signals) -> None:
+    """Ask no leader to end what the handler started."""
+    if number == signal.SIGKILL:
+        send_to_leader(process, number)
+
+
 def test_a_descendant_that_moves_while_the_tree_is_read_is_killed_too(
     witnesses: Witnesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    send = Isolated._signal
 
     def moving(pid: int) -> list[int]:
         read.append(pid)
         return [] if len(read) == 2 else children_of(pid)
 
-    def kill_only(process: Isolated, number: signal.Signals) -> None:
-        if number == signal.SIGKILL:
-            send(process, number)
-
     monkeypatch.setattr(module, "_LEADER_S", 0.0)
     monkeypatch.setattr(module, "children_of", moving)
-    monkeypatch.setattr(Isolated, "_signal", kill_only)
+    monkeypatch.setattr(Isolated, "_signal", killing_only)
 
     async def main() -> None:
         process = await Isolated.start(HANDLER)
@@ -184,4 +189,39 @@ def test_a_descendant_that_moves_while_the_tree_is_read_is_killed_too(
         await asyncio.gather(call, return_exceptions=True)
 
     asyncio.run(main())
+    witnesses.assert_gone()
+
+
+def test_what_moves_to_the_leader_while_the_tree_is_read_is_killed_too(
+    witnesses: Witnesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader's children end after they were read: nothing is below them any more, and what was
+    there has moved to where it has not been looked for."""
+    ended: list[int] = []
+
+    def ending(pid: int) -> list[int]:
+        found = children_of(pid)
+        if not ended:
+            ended.extend(found)
+            for child in found:
+                pidfd = os.pidfd_open(child)
+                os.kill(child, signal.SIGKILL)
+                assert select.select([pidfd], [], [], 60)[0]
+                os.close(pidfd)
+        return found
+
+    monkeypatch.setattr(module, "_LEADER_S", 0.0)
+    monkeypatch.setattr(module, "children_of", ending)
+    monkeypatch.setattr(Isolated, "_signal", killing_only)
+
+    async def main() -> None:
+        process = await Isolated.start(HANDLER)
+        call = asyncio.ensure_future(process.call(request("undying", "stop leader", witnesses)))
+        await asyncio.to_thread(witnesses.wait, 1)
+        os.kill(process.pid, signal.SIGSTOP)  # no leader ends what the handler started
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    asyncio.run(main())
+    assert ended
     witnesses.assert_gone()

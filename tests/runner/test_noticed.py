@@ -54,7 +54,7 @@ from rollart_flow.types import Task
 
 class CoinEnvironment(Environment):
     def reset(self, seed, task):
-        print(f"tossed {task}\n", end="")  # in one piece: threads write at the same time
+        print(f"tossed {task}\\n", end="")  # in one piece: threads write at the same time
         return "toss", {}
 
     def step(self, action):
