@@ -26,7 +26,7 @@ from rollart_flow.operators.drawn_columns import drawn_schema
 from rollart_flow.schema import row_schema
 from rollart_flow.store.pins import PinnedRun, PinnedTables, qualified
 from rollart_flow.store.rescored import with_rescored
-from rollart_flow.store.snapshot import Snapshot, Watch
+from rollart_flow.store.snapshot import Snapshot, watch
 from rollart_flow.text import counted, one_line
 from rollart_flow.types import Outcome, Split
 
@@ -87,7 +87,7 @@ class StoredRows:
     def __init__(self, uri: str, source: StoredSource) -> None:
         self._source = source
         self._tables = [PinnedTables(each) for each in source.runs]
-        self._own = Watch(uri)
+        self._own = watch(uri)
 
     def check(self) -> None:
         """Refuse a source that cannot fill a batch.

@@ -17,7 +17,7 @@ from rollart_flow.store import files
 from rollart_flow.store.damage import again_if_merged
 from rollart_flow.store.info import check_whole, info_uri
 from rollart_flow.store.layout import resolve
-from rollart_flow.store.snapshot import Snapshot, Watch
+from rollart_flow.store.snapshot import Snapshot, watch
 from rollart_flow.types import EventKind
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def pin(run: str | os.PathLike[str], store: str | os.PathLike[str] | None = None
     """
     uri = resolve(run, store)
     check_whole(uri)
-    now = Watch(uri).snapshot()
+    now = watch(uri).snapshot()
     return PinnedRun(uri, now.version(_TABLE), now.seq)
 
 
@@ -102,7 +102,7 @@ class PinnedTables:
 
     def __init__(self, pinned: PinnedRun, now: Snapshot | None = None) -> None:
         self.pinned = pinned
-        self._watch = Watch(pinned.run)
+        self._watch = watch(pinned.run)
         self._now = now
 
     def read(self, of: Callable[[Snapshot], T]) -> T:

@@ -20,7 +20,7 @@ from rollart_flow.store.info import RunInfo, RunStatus, check_whole, read_info
 from rollart_flow.store.layout import resolve
 from rollart_flow.store.pins import PinnedRun, PinnedTables, another, recorded_pin
 from rollart_flow.store.rescored import with_rescored
-from rollart_flow.store.snapshot import Snapshot, Tables, Watch
+from rollart_flow.store.snapshot import Snapshot, Tables, watch
 from rollart_flow.store.sql import run_sql
 from rollart_flow.types import Image
 
@@ -32,7 +32,7 @@ class Run(Tables):
         """Open the run at an address, up to a seq if one is given."""
         self.uri = uri
         self._seq = seq
-        self._watch = Watch(uri)
+        self._watch = watch(uri)
         check_whole(uri)
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, int | None]]:

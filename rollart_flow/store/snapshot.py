@@ -4,8 +4,9 @@ A cut is a seq: the snapshot shows every row up to it and none beyond. Snapshots
 own seq, not on Delta versions, so that compaction and vacuum cannot change them.
 
 `Watch` takes snapshots while the tables grow. Its handles stay open between snapshots, so that
-another snapshot is cheap if nothing changed. Two kinds of handles are kept apart: those that are
-updated, and those that a snapshot holds and that are never updated again.
+another snapshot is cheap if nothing changed; all readers of a process share those of a run
+(`watch`). Two kinds of handles are kept apart: those that are updated, and those that a snapshot
+holds and that are never updated again.
 """
 
 import os
@@ -13,6 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 
 import polars as pl
 import pyarrow as pa
@@ -28,6 +30,8 @@ from rollart_flow.store.table_log import log_entry
 
 _REOPEN_AFTER = 50
 """Versions after which a handle is reopened, because it slows down as its history grows."""
+_SHARED_RUNS = 16
+"""Runs whose handles stay open for further readers."""
 
 
 class Tables(ABC):
@@ -201,6 +205,9 @@ class _Watched:
         if held or self._handle is None or files.storage_options(self._run) != self._options:
             self._open()
             return
+        if self._newest is not None and self._entry(self._handle) != self._newest:
+            self._open()  # an older entry, which maintenance removed, or of another table
+            return
         try:
             self._handle.update_incremental()
         except (DeltaError, OSError):  # entries since the held version may have been removed
@@ -217,11 +224,15 @@ class _Watched:
         """
         if self._handle is None or files.is_remote(self._run):
             return None
-        version, uri = self._handle.version(), table_uri(self._run, self._table)
-        if os.path.exists(files.join(uri, log_entry(version + 1))):
+        uri = table_uri(self._run, self._table)
+        if os.path.exists(files.join(uri, log_entry(self._handle.version() + 1))):
             return None
+        return self._entry(self._handle)
+
+    def _entry(self, handle: DeltaTable) -> _Identity | None:
+        uri = table_uri(self._run, self._table)
         try:
-            found = os.stat(files.join(uri, log_entry(version)))
+            found = os.stat(files.join(uri, log_entry(handle.version())))
         except OSError:
             return None
         return found.st_ino, found.st_mtime_ns, found.st_size
@@ -279,3 +290,15 @@ class Watch:
                 table_watched.look()
             handles = {table: self._tables[table].show() for table in TABLES}
         return Snapshot(self.run, handles, newest if cut is None else min(cut, newest))
+
+
+def watch(run: str) -> Watch:
+    """Return the watch of a run, which all readers of this process share.
+
+    To open all tables anew takes tens of milliseconds, to see that none has changed a tenth of one.
+    Runs in object stores, where that cannot be seen, and those of relative paths are not shared.
+    """
+    return _shared(run) if os.path.isabs(run) else Watch(run)
+
+
+_shared = lru_cache(maxsize=_SHARED_RUNS)(Watch)

@@ -82,10 +82,11 @@ class TableLog:
         """
         handle: DeltaTable | None = None
         try:
-            handle = self.load()
+            handle = self.load() if files.names(files.join(self.uri, "_delta_log")) else None
         except StoreError as error:
             if not is_missing(error):
                 raise
+        if handle is None:
             create_table(self.run, self.table)
             self._marks = dict.fromkeys(_MARKS, 0)
         loaded = self.version

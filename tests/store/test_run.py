@@ -13,6 +13,7 @@ from rollart_flow.errors import RunNotFoundError, StoreError
 from rollart_flow.rows import trajectory_from_row
 from rollart_flow.schema import TABLES, stored_schema
 from rollart_flow.store import Run, list_runs, open_run, snapshot
+from rollart_flow.store.pins import pin
 from rollart_flow.store.table import find_table
 from tests.builders import batches, events, numbered, step_row, trajectories
 from tests.runs import ids, new_writer, seqs, small_run
@@ -170,16 +171,54 @@ def test_only_a_table_that_has_changed_is_opened_again(
         assert before.trajectories.collect().is_empty()
 
 
-def test_another_run_in_the_place_of_one_that_was_read_is_read(tmp_path: Path) -> None:
-    """Its tables have as many versions."""
-    for rows in (3, 5):
+def test_all_readers_of_a_run_in_a_process_share_its_open_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def noted(run: str, table: str) -> DeltaTable | None:
+        opened.append(table)
+        return find_table(run, table)
+
+    monkeypatch.setattr(snapshot, "find_table", noted)
+    with new_writer(tmp_path) as writer:
+        early = open_run(writer.uri).as_of(seq=0)
+        assert early.steps.collect().is_empty()
+        writer.commit("steps", step_row(1))
+        assert open_run(writer.uri).steps.collect().height == 1
+        assert Run(writer.uri).trajectories.collect().is_empty()
+        assert pin(writer.uri).seq == 1
+        assert early.steps.collect().is_empty()
+    assert opened == [*TABLES, "steps"]
+
+
+@pytest.mark.parametrize("before", [1, 2, 6], ids=str)
+@pytest.mark.parametrize("after", [1, 2, 6], ids=str)
+@pytest.mark.parametrize("held", [True, False], ids=["held", "looked at"])
+def test_another_run_in_the_place_of_one_that_was_read_is_read(
+    before: int, after: int, held: bool, tmp_path: Path
+) -> None:
+    """Its tables have as many versions, or more or fewer."""
+
+    def written(commits: int, rows: int) -> str:
         with new_writer(tmp_path) as writer:
-            writer.commit("trajectories", trajectories(range(rows)))
-        if rows == 3:
-            run = open_run(writer.uri)
-            assert run.trajectories.collect().height == 3
-            shutil.rmtree(writer.uri)
-    assert run.trajectories.collect().height == 5
+            for commit in range(commits):
+                writer.commit(
+                    "trajectories", trajectories(range(rows * commit, rows * commit + rows))
+                )
+        return writer.uri
+
+    uri = written(before, 3)
+    run = open_run(uri)
+    if held:
+        assert run.trajectories.collect().height == 3 * before
+    else:
+        for table in TABLES:
+            snapshot.watch(uri)._tables[table] = snapshot._Watched(uri, table)
+    shutil.rmtree(uri)
+    assert written(after, 5) == uri
+    assert open_run(uri).trajectories.collect().height == 5 * after
+    assert run.trajectories.collect().height == 5 * after
 
 
 def test_sql_over_all_tables(run: Run) -> None:
