@@ -24,6 +24,7 @@ import pytest
 from rollart_flow.schema import row_schema
 from rollart_flow.store import Run, RunInfo, RunWriter, open_run
 from rollart_flow.store.blobs import FSYNC_VARIABLE
+from rollart_flow.store.snapshot import Watch
 from tests.benchmarks.records import Record, record
 
 _VOCABULARY = 1000
@@ -166,6 +167,24 @@ def _query(folder: Path) -> Iterator[Record]:
         at_least=100,
         peer=f"polars on the table {table_s * 1e3:.0f} ms (snapshot included), polars ndjson"
         f" {ndjson_s * 1e3:.0f} ms, json.loads {json_s * 1e3:.0f} ms",
+    )
+    yield _opened_again(stored.uri)
+
+
+def _opened_again(uri: str) -> Record:
+    """A snapshot of all tables by one more reader of a process, as readers in it share them, and
+    with tables of its own; in turns."""
+    shared, own = [], []
+    for _ in range(20):
+        shared.append(seconds(lambda: open_run(uri).snapshot()))
+        own.append(seconds(lambda: Watch(uri).snapshot()))
+    again, anew = statistics.median(shared), statistics.median(own)
+    return record(
+        "store: all tables of a run that the process has read, against opening them anew",
+        anew / again,
+        "x",
+        at_least=20,
+        peer=f"{again * 1e3:.1f} ms and {anew * 1e3:.0f} ms",
     )
 
 
