@@ -294,7 +294,7 @@ def test_the_same_shop_is_served_as_pages_without_javascript() -> None:
         assert bought is not None
         assert bought["reward"] == 1.0
         assert server.visit(other).bought is None
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_every_text_of_a_page_is_escaped_and_what_is_wrong_has_a_status() -> None:
