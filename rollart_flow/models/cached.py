@@ -22,7 +22,8 @@ from rollart_flow.models.device import CPU
 from rollart_flow.models.fused import FusedLayer, FusedWeights
 from rollart_flow.models.key_values import KeyValues
 from rollart_flow.models.language_model import ModelShape
-from rollart_flow.models.qwen3 import ModelConfig, rotary_tables
+from rollart_flow.models.qwen3 import ModelConfig
+from rollart_flow.models.rotary import rotary_tables
 
 
 class CachedQwen3:
@@ -40,7 +41,7 @@ class CachedQwen3:
         self.device = device
         self._dtype = dtype
         self._root_eps = torch.tensor(config.rms_norm_eps**0.5)
-        cos, sin = rotary_tables(config, config.max_position_embeddings)
+        cos, sin = rotary_tables(config.head_dim, config.rope_theta, config.max_position_embeddings)
         turns = (torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
         self._turns = torch.stack(turns, 1)[:, :, None].to(device, dtype)
         """[positions, 2, 1, D]: cosines, and sines with the sign of the rotation."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from rollart_flow.models.architectures import DENSE, MIXTURE
 from rollart_flow.models.feed_forward import MLP, Experts, MixtureOfExperts
 from rollart_flow.models.language_model import LanguageModel, ModelShape
 from rollart_flow.models.packing import Packing, causal_attention
+from rollart_flow.models.rotary import full_tables, rotate
 
 _MARKERS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
@@ -126,30 +126,6 @@ def own_shape(config: ModelShape, who: str) -> ModelConfig:
     raise SettingsError(f"the {who} computes {DENSE} and {MIXTURE} alone; take another one")
 
 
-def rotary_tables(config: ModelConfig, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (cos, sin) of the rotary angles, float32 [length, head_dim / 2].
-
-    Dimensions i and i + head_dim / 2 form the pair that the i-th angle rotates.
-    """
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-    inverse_frequencies = 1.0 / (config.rope_theta**exponents)
-    angles = torch.arange(length, dtype=torch.float32)[:, None] * inverse_frequencies
-    return angles.cos(), angles.sin()
-
-
-@lru_cache(maxsize=8)
-def _full_tables(
-    config: ModelConfig, length: int, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (cos, sin) of both halves of the dimensions, [length, head_dim]. Do not change them.
-
-    Batches of a run have few lengths, and small models compute a layer in the time of the tables.
-    """
-    with torch.inference_mode(False):  # tables of inference mode could not be trained with
-        cos, sin = (torch.cat([half, half], -1) for half in rotary_tables(config, length))
-        return cos.to(device, dtype), sin.to(device, dtype)
-
-
 class RMSNorm(nn.Module):
     """Root-mean-square norm over the last dimension, computed in float32."""
 
@@ -196,10 +172,10 @@ class Attention(nn.Module):
         keys = self.k_norm(self.k_proj(x).view(heads))
         values = self.v_proj(x).view(heads)
         if packing is not None:
-            mixed = packing.attend(_rotate(queries, cos, sin), _rotate(keys, cos, sin), values)
+            mixed = packing.attend(rotate(queries, cos, sin), rotate(keys, cos, sin), values)
         else:
             queries, keys, values = (side.transpose(1, 2) for side in (queries, keys, values))
-            mixed = causal_attention(_rotate(queries, cos, sin), _rotate(keys, cos, sin), values)
+            mixed = causal_attention(rotate(queries, cos, sin), rotate(keys, cos, sin), values)
             mixed = mixed.transpose(1, 2).flatten(2)
         joined: torch.Tensor = self.o_proj(_at(mixed, wanted))
         return joined
@@ -275,7 +251,8 @@ class Qwen3(LanguageModel):
     ) -> torch.Tensor:
         hidden: torch.Tensor = self.model.embed_tokens(token_ids)
         length = token_ids.shape[1] if packing is None else packing.longest
-        cos, sin = _full_tables(self._config, length, hidden.dtype, hidden.device)
+        head_dim, theta = self._config.head_dim, self._config.rope_theta
+        cos, sin = full_tables(head_dim, theta, length, hidden.dtype, hidden.device)
         if packing is not None:
             hidden = hidden.squeeze(0)
             cos, sin = (side[packing.positions][:, None] for side in (cos, sin))
@@ -297,9 +274,3 @@ class Qwen3(LanguageModel):
 
 def _at(x: torch.Tensor, wanted: torch.Tensor | None) -> torch.Tensor:
     return x if wanted is None else x.index_select(0, wanted)
-
-
-def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Apply the rotary position embedding to [B, H, T, D], or packed [N, H, D]."""
-    first, second = x.chunk(2, -1)
-    return x * cos + torch.cat([-second, first], -1) * sin

@@ -13,7 +13,6 @@ the newest checkpoint. Engines swap to a version only after it is both published
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from rollart_flow.operators.batch_columns import Prepared, estimate, prepare
 from rollart_flow.operators.batch_statistics import rewards_by_domain, statistics
 from rollart_flow.operators.drawn_columns import with_drawn
 from rollart_flow.operators.stored_rows import StoredRows, StoredSource
+from rollart_flow.operators.trained import trained_block
 from rollart_flow.resources import Remote, TypedCluster
 from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.local import wait
@@ -107,7 +107,7 @@ class TrainOperator:
         self._stored = [StoredRows(context.run, source) for source in context.stored]
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        """Train on the batch of a one-row block; return a block for `read_trained`."""
+        """Train on the batch of a one-row block; return a block for `trained.read_trained`."""
         (batch,) = block.to_pylist()
         step, rows = batch["step"], from_ipc(batch["rows"])
         if "advantage" not in rows.column_names:
@@ -199,7 +199,7 @@ class TrainOperator:
             "steps": to_table("steps", [row]),
         }
         committing = self._begin_commit(tables)
-        rewards = json.dumps(rewards_by_domain(rows))
+        rewards = rewards_by_domain(rows)
         committed: int = wait(committing, "commit of a step")
         # A coordinator that was restarted before this commit has not heard of the version before.
         context.coordinator.call.published.start(step - 1, 0.0)
@@ -207,13 +207,7 @@ class TrainOperator:
         self._retain(step, context.coordinator.call.trained(step, push_s), checkpoint=checkpoint)
         if not published.under_way:
             self._finish_publish()
-        return pa.table(
-            {
-                "steps": [to_ipc(tables["steps"])],
-                "rewards": [rewards],
-                "committed": [committed],
-            }
-        )
+        return trained_block(tables["steps"], rewards, committed)
 
     def _events(self, result: StepResult, *, checkpoint: bool) -> list[Event]:
         """Return the events of a step, and free the memory of trainers that share their devices."""
@@ -286,22 +280,3 @@ def _manifest(batch: Mapping[str, Any], prepared: Prepared) -> pa.Table:
     said = {"step": batch["step"], "policy_version": batch["policy_version"]}
     rows = [{**row, **said, "position": position} for position, row in enumerate(stored)]
     return to_table("batches", rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """Result of the train operator for one step."""
-
-    row: Mapping[str, Any]
-    """The step's row of `steps`."""
-    rewards: Mapping[str, float]
-    """Mean reward by domain."""
-    committed: int
-    """Number of trajectories that the run has committed so far."""
-
-
-def read_trained(block: pa.Table) -> Trained:
-    """Read the result from a block that the train operator returned."""
-    (said,) = block.to_pylist()
-    (row,) = from_ipc(said["steps"]).to_pylist()
-    return Trained(row, json.loads(said["rewards"]), said["committed"])

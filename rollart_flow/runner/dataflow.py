@@ -27,7 +27,8 @@ from rollart_flow.operators.reward import RewardSettings
 from rollart_flow.operators.rollout import RolloutContext, RolloutOperator
 from rollart_flow.operators.sources import Admitted, Batches, NextBlock, ReportedSource, Versions
 from rollart_flow.operators.stored_rows import StoredSource
-from rollart_flow.operators.train import TrainContext, Trained, TrainOperator, read_trained
+from rollart_flow.operators.train import TrainContext, TrainOperator
+from rollart_flow.operators.trained import Trained, read_trained
 from rollart_flow.pipeline import GeneratingNode, Pipeline
 from rollart_flow.pipeline.scoring import MAX_CONCURRENT
 from rollart_flow.resources import Remote, TypedCluster

@@ -21,7 +21,7 @@ from typing import Any
 
 from rollart_flow.blocked import blocking
 from rollart_flow.errors import ClusterLostError, RollartError, RunFailedError
-from rollart_flow.operators.train import Trained
+from rollart_flow.operators.trained import Trained
 from rollart_flow.pipeline import Pipeline
 from rollart_flow.resources.blocking import driver_waits
 from rollart_flow.resources.local import wait

@@ -105,12 +105,14 @@ def _note_acknowledged(module: ModuleType) -> None:
 
 def _note_recorded(module: ModuleType) -> None:
     """Note the steps whose rows were acknowledged, with their fingerprints."""
+    from rollart_flow.operators.trained import read_trained
+
     operate = module.TrainOperator.__call__
 
     @functools.wraps(operate)
     def noting(self: Any, block: Any) -> Any:
         answer = operate(self, block)
-        row = module.read_trained(answer).row
+        row = read_trained(answer).row
         note(step=row["step"], fingerprint=row["fingerprint"])
         return answer
 
