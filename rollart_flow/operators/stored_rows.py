@@ -26,7 +26,8 @@ from rollart_flow.operators.drawn_columns import drawn_schema
 from rollart_flow.schema import row_schema
 from rollart_flow.store.pins import PinnedRun, PinnedTables, qualified
 from rollart_flow.store.rescored import with_rescored
-from rollart_flow.store.snapshot import Snapshot, watch
+from rollart_flow.store.snapshot import Snapshot
+from rollart_flow.store.watch import watch
 from rollart_flow.text import counted, one_line
 from rollart_flow.types import Outcome, Split
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self
 
@@ -114,6 +115,12 @@ class RunInfo:
 
 def package_versions() -> dict[str, str]:
     """Installed versions of the packages that can change what a run computes."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Read the versions, which takes some 10 ms."""
     found = {}
     for name in _PACKAGES:
         try:

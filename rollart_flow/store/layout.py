@@ -43,6 +43,11 @@ def table_uri(run: str, table: str) -> str:
     return files.join(run, "tables", table)
 
 
+def log_entry(version: int) -> str:
+    """Path of the log entry of a version within the folder of its table."""
+    return f"_delta_log/{version:020d}.json"
+
+
 def admissions_uri(store: str | os.PathLike[str] | None = None) -> str:
     """Address of the table of checks of tasks in a store."""
     return files.join(store_uri(store), ADMISSIONS)

@@ -17,7 +17,8 @@ from rollart_flow.store import files
 from rollart_flow.store.damage import again_if_merged
 from rollart_flow.store.info import check_whole, info_uri
 from rollart_flow.store.layout import resolve
-from rollart_flow.store.snapshot import Snapshot, watch
+from rollart_flow.store.snapshot import Snapshot
+from rollart_flow.store.watch import watch
 from rollart_flow.types import EventKind
 
 T = TypeVar("T")

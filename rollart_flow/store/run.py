@@ -20,8 +20,9 @@ from rollart_flow.store.info import RunInfo, RunStatus, check_whole, read_info
 from rollart_flow.store.layout import resolve
 from rollart_flow.store.pins import PinnedRun, PinnedTables, another, recorded_pin
 from rollart_flow.store.rescored import with_rescored
-from rollart_flow.store.snapshot import Snapshot, Tables, watch
+from rollart_flow.store.snapshot import Snapshot, Tables
 from rollart_flow.store.sql import run_sql
+from rollart_flow.store.watch import watch
 from rollart_flow.types import Image
 
 

@@ -1,25 +1,13 @@
-"""Operations on one Delta table of a run: create, open, check against the declaration, commit.
-
-Application transactions in each table's log carry the guarantees of the writer
-(`table_log`, `snapshot`):
-
-- EPOCH: number of writers that have taken the table over. A writer of an earlier epoch is fenced:
-  every commit sets EPOCH, and Delta refuses a commit if EPOCH was set since the handle was read,
-  so that of two writers one always fails.
-- DRIVER: term of the process that drives the run (`lease`), set by every commit. A writer of a
-  lower term is fenced, and cannot take the table over.
-- WRITER: the highest seq in the table.
-- COMPLETE: the last seq of a group of commits, in the table that closes the group. Rows beyond the
-  highest COMPLETE of all tables belong to an incomplete group and are never read.
-- CLOCK: `committed_at` of the last commit in microseconds, so that it never decreases.
-- CALLER: the caller's own number of the commit, by which a retry is recognized.
-"""
+"""Operations on one Delta table of a run: create, open, check against the declaration."""
 
 import json
 import re
+import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -31,19 +19,13 @@ from rollart_flow.errors import SchemaError, StoreError
 from rollart_flow.schema import ADDED_TABLES, delta_schema, stored_schema
 from rollart_flow.store import files
 from rollart_flow.store.away import repeated_query
-from rollart_flow.store.layout import table_uri
+from rollart_flow.store.layout import log_entry, table_uri
+from rollart_flow.store.marks import EPOCH
 from rollart_flow.validation import check_file_name
 
 _LOG_ENTRY = re.compile(r"\d{20}\.json")
 _LISTINGS = 10
 """Attempts to read the log of a table that is being written."""
-
-EPOCH = "rollart.epoch"
-DRIVER = "rollart.driver"
-WRITER = "rollart.writer"
-COMPLETE = "rollart.complete"
-CLOCK = "rollart.clock"
-CALLER = "rollart.caller"
 
 LINES = "rollartLines"
 """Key of the information of a commit: the number of lines of its log entry."""
@@ -53,6 +35,7 @@ _CONFIGURATION = {
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
     "delta.dataSkippingStatsColumns": "seq",
 }
+_PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -74,25 +57,25 @@ def delta_errors(doing: str) -> Iterator[None]:
         raise StoreError(f"{doing}: {files.one_line(error)}") from error
 
 
-def create_table(run: str, table: str) -> None:
-    """Create an empty table of the declared schema, unless the table exists.
+def creation(table: str) -> list[dict[str, Any]]:
+    """The actions of a log entry that makes an empty table of the declared schema, as deltalake
+    writes them."""
+    metadata: dict[str, Any] = {
+        "id": str(uuid.uuid4()),
+        "name": table,
+        "description": None,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": _schema_string(table),
+        "partitionColumns": [],
+        "createdTime": int(time.time() * 1000),
+        "configuration": _CONFIGURATION,
+    }
+    return [{"protocol": _PROTOCOL}, {"metaData": metadata}]
 
-    Raises:
-        StoreError: the folder cannot be written.
-    """
-    uri = table_uri(run, table)
-    with delta_errors(f"{table}: cannot create {uri}"):
-        repeated_query(
-            f"create {uri}",
-            lambda: DeltaTable.create(
-                uri,
-                schema=delta_schema(table),
-                mode="ignore",
-                name=table,
-                configuration=_CONFIGURATION,
-                storage_options=files.storage_options(uri),
-            ),
-        )
+
+@cache
+def _schema_string(table: str) -> str:
+    return delta_schema(table).to_json()
 
 
 def open_table(run: str, table: str) -> DeltaTable:
@@ -139,7 +122,7 @@ def _refuse_torn(table: str, uri: str, version: int) -> None:
     """
     if files.is_remote(uri):
         return
-    path = files.join(uri, f"_delta_log/{version:020d}.json")
+    path = files.join(uri, log_entry(version))
     entry = files.read(path)
     if entry is None:  # a checkpoint has replaced it
         return
@@ -182,7 +165,7 @@ def _listed_version(uri: str) -> int | None:
     version = max(checkpoints, default=min(entries, default=0))
     while version + 1 in entries:
         version += 1
-    following = files.join(uri, f"_delta_log/{version + 1:020d}.json")
+    following = files.join(uri, log_entry(version + 1))
     gap = version < max(entries, default=version) and files.read(following) is None
     return None if gap or not entries else version
 
@@ -232,11 +215,6 @@ def _refuse_foreign(table: str, uri: str, handle: DeltaTable) -> None:
             )
     extra = next((name for name in found if name not in declared), next(iter(found)))
     raise SchemaError(f"{table}.{extra}: unexpected in the foreign table at {uri}")
-
-
-def mark(handle: DeltaTable, app: str) -> int:
-    """Version of an application transaction in the state of `handle`; 0 if there is none."""
-    return handle.transaction_version(app) or 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ milliseconds each because they read the log before they add to it. This writer k
 version: whatever it does not know takes the next number first, and then an exclusive write fails.
 
 Invariant: of two writers that hold the same table, one cannot commit and gets an error. The marks
-are explained in `table`.
+are explained in `marks`.
 """
 
 import json
@@ -18,22 +18,16 @@ from deltalake import DeltaTable
 
 from rollart_flow.errors import FencedError, StoreAwayError, StoreError
 from rollart_flow.store import files
-from rollart_flow.store.layout import table_uri
+from rollart_flow.store.layout import log_entry, table_uri
+from rollart_flow.store.marks import CALLER, CLOCK, COMPLETE, DRIVER, EPOCH, WRITER, marks
 from rollart_flow.store.table import (
-    CALLER,
-    CLOCK,
-    COMPLETE,
-    DRIVER,
-    EPOCH,
     LINES,
-    WRITER,
     DataFile,
     add_missing_columns,
-    create_table,
+    creation,
     data_files,
     delta_errors,
     is_missing,
-    mark,
     missing_columns,
     open_table,
     recorded,
@@ -67,7 +61,7 @@ class TableLog:
         handle = open_table(self.run, self.table)
         self.version = handle.version()
         self.files = data_files(handle)
-        self._marks = {app: mark(handle, app) for app in _MARKS}
+        self._marks = marks(self.uri, handle, _MARKS)
         return handle
 
     def take_over(self, term: int | None = None) -> None:
@@ -87,11 +81,10 @@ class TableLog:
             if not is_missing(error):
                 raise
         if handle is None:
-            create_table(self.run, self.table)
-            self._marks = dict.fromkeys(_MARKS, 0)
+            if self._create(term or 0):
+                return
+            handle = self.load()  # another writer has made it meanwhile
         loaded = self.version
-        if loaded == 0:  # deltalake, which syncs nothing, has just made the table
-            files.sync(self.run, files.join("tables", self.table, log_entry(0)))
         for _ in range(_ATTEMPTS):
             self._follow()
             self.epoch = self.mark(EPOCH) + 1
@@ -105,11 +98,23 @@ class TableLog:
             raise StoreError(f"{self.table}: another writer commits too fast to be taken over")
         if self.version > loaded + 1:  # the other writer has committed meanwhile
             handle = self.load()
-        if handle is not None and missing_columns(self.table, handle):
+        if missing_columns(self.table, handle):
             with delta_errors(f"{self.table}: cannot add columns to {self.uri}"):
                 add_missing_columns(self.load(), self.table, self.epoch)
             self.load()
             files.sync(self.uri, log_entry(self.version))
+
+    def _create(self, term: int) -> bool:
+        """Make the table, with an epoch of this writer; False if it is there already."""
+        began = {EPOCH: 1, DRIVER: term}
+        self.version = -1
+        if not self._put(_entry(creation(self.table), began, operation="CREATE TABLE")):
+            return False
+        # The write syncs the file; the folders above it are new, too.
+        files.sync(self.run, files.join("tables", self.table, log_entry(0)))
+        self.epoch, self.term = 1, term
+        self.files, self._marks = [], dict.fromkeys(_MARKS, 0) | began
+        return True
 
     def _follow(self) -> None:
         """Read the entries that others have added, of which only the marks are kept."""
@@ -225,7 +230,7 @@ class TableLog:
             written = True
         if not written and self._read(following) != entry:
             return False
-        if self._read(self.version) is None:
+        if following > 0 and self._read(self.version) is None:
             raise self._fenced()
         self.version = following
         return True
@@ -242,20 +247,16 @@ class TableLog:
         )
 
 
-def log_entry(version: int) -> str:
-    """Path of the log entry of a version within the folder of its table."""
-    return f"_delta_log/{version:020d}.json"
-
-
 def _entry(
     actions: Iterable[Mapping[str, Any]],
     marks: Mapping[str, int],
     note: Mapping[str, Any] | None = None,
+    operation: str = "WRITE",
 ) -> bytes:
     """The lines of one log entry, as the Delta protocol has them; no two entries are equal."""
     information: dict[str, Any] = {
         "timestamp": _now_ms(),
-        "operation": "WRITE",
+        "operation": operation,
         "operationParameters": {"mode": "Append", "partitionBy": "[]"},
         "engineInfo": "rollart_flow",
         "txnId": uuid.uuid4().hex,

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from rollart_flow.store import files
+from rollart_flow.store.layout import log_entry
 from rollart_flow.store.table import DataFile
-from rollart_flow.store.table_log import TableLog, log_entry
+from rollart_flow.store.table_log import TableLog
 
 _LOG_FILE = re.compile(r"_delta_log/(\d{20})\..*")
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")

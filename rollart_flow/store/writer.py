@@ -34,8 +34,8 @@ from rollart_flow.store.encoding import (
 from rollart_flow.store.info import RunInfo, RunStatus, info_uri, read_info, write_info
 from rollart_flow.store.lease_file import Tenure
 from rollart_flow.store.maintenance import RETENTION, Maintained, Merge, RunMaintenance, merged
+from rollart_flow.store.marks import CALLER, CLOCK, COMPLETE, WRITER
 from rollart_flow.store.owner import Owner
-from rollart_flow.store.table import CALLER, CLOCK, COMPLETE, WRITER
 from rollart_flow.store.table_log import TableLog
 
 _MAINTAIN_AFTER = 50

@@ -24,7 +24,7 @@ import pytest
 from rollart_flow.schema import row_schema
 from rollart_flow.store import Run, RunInfo, RunWriter, open_run
 from rollart_flow.store.blobs import FSYNC_VARIABLE
-from rollart_flow.store.snapshot import Watch
+from rollart_flow.store.watch import Watch
 from tests.benchmarks.records import Record, record
 
 _VOCABULARY = 1000

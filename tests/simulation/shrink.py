@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import polars as pl
-from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 
-from rollart_flow.schema import TABLES, stored_schema
+from rollart_flow.schema import TABLES, delta_schema, stored_schema
 from rollart_flow.store import Run, open_run
 from rollart_flow.store.layout import table_uri
-from rollart_flow.store.table import COMPLETE, create_table
+from rollart_flow.store.marks import COMPLETE
 
 _EMPTIED = {
     "trajectories": ("logprobs", "token_versions"),
@@ -34,7 +34,7 @@ def shrink(run: Run, folder: Path) -> None:
     shutil.copy(Path(run.uri) / "run.json", folder)
     snapshot = run.snapshot()
     for table in TABLES:
-        create_table(str(folder), table)
+        DeltaTable.create(table_uri(str(folder), table), schema=delta_schema(table))
         rows = _read_by_predictions(table, snapshot.table(table).collect())
         if table in _UNREAD or rows.is_empty():
             continue

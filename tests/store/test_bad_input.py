@@ -251,7 +251,7 @@ def test_a_failed_creation_leaves_the_name_free(tmp_path: Path) -> None:
     blocked = tmp_path / "a" / "tables"
     blocked.parent.mkdir()
     blocked.write_text("not a folder")
-    with pytest.raises(StoreError, match="trajectories: cannot create"):
+    with pytest.raises(StoreError, match="trajectories: cannot write"):
         new_writer(tmp_path)
     blocked.unlink()
     assert new_writer(tmp_path).commit("steps", step_row(1)) == (1, 1)

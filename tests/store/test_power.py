@@ -22,7 +22,7 @@ def names(count: int) -> list[str]:
 
 
 def test_the_first_rows_of_a_run(tmp_path: Path) -> None:
-    """The entry that deltalake makes a table with is on the disk before any row is acknowledged."""
+    """A table's first entry and its folders are on the disk before any row is acknowledged."""
     with watched_disk() as disk:
         writer = new_writer(tmp_path)
         commit(writer, 0, 2)
