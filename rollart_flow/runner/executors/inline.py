@@ -34,6 +34,7 @@ from rollart_flow.resources import (
     TypedCluster,
     Worker,
 )
+from rollart_flow.resources.garbage import excluded_by_caller
 from rollart_flow.resources.handles import WorkerHandle
 from rollart_flow.resources.local import LocalActor, LoopThread, wait
 from rollart_flow.resources.nodes import node_id
@@ -72,7 +73,7 @@ class InlineExecutor(Executor):
     def __enter__(self) -> Self:
         # As in Ray's processes: the trainer pins its own number of threads, all others have one.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        self._frozen = gc.get_freeze_count() > 0
+        self._excluded = excluded_by_caller()
         self._switch_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         self._loop = LoopThread()
@@ -87,7 +88,7 @@ class InlineExecutor(Executor):
     ) -> None:
         self._loop.close()
         sys.setswitchinterval(self._switch_s)
-        if not self._frozen:  # else it is the caller who wants no garbage looked for there
+        if not self._excluded:  # else it is the caller who wants no garbage looked for there
             gc.unfreeze()
 
     def check(self, pipeline: Pipeline) -> None:

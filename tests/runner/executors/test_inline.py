@@ -15,6 +15,7 @@ from rollart_flow import runner
 from rollart_flow.errors import RunFailedError, SettingsError
 from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay.step import replay_step
+from rollart_flow.resources import garbage
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.runner.executors.inline import InlineExecutor
 from rollart_flow.store import Run, RunStatus, open_run
@@ -106,8 +107,9 @@ def test_a_run_is_sound_and_replays_to_the_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_objects_that_the_caller_excludes_from_garbage_collection_stay_excluded(
-    frozen: bool,
+    frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(garbage, "_excluded", False)
     (gc.freeze if frozen else gc.unfreeze)()
     try:
         with InlineExecutor():
