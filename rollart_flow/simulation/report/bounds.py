@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from rollart_flow.control.schedule.declarations import Swap
 from rollart_flow.control.schedule.schedule import Schedule
@@ -202,12 +203,24 @@ def rollout_s(work: Work, scenario: Scenario, in_flight: int) -> float:
         least = math.fsum(min(cost(s) for cost in costs) * share for s, share in work)
         return least / sum(count for _, count in workers)
     (one, ones), (two, twos) = workers
+    first, second = _pool_s(work, one, ones), _pool_s(work, two, twos)
     least = math.inf
     for part in (i / _SHARES for i in range(1, _SHARES)):
-        first = _shared(one, in_flight * part / ones), ones
-        second = _shared(two, in_flight * (1 - part) / twos), twos
-        least = min(least, _two_pools_s(work, first, second))
+        on_one, on_two = first(in_flight * part / ones), second(in_flight * (1 - part) / twos)
+        least = min(least, _two_pools_s(on_one, on_two))
     return least
+
+
+def _pool_s(work: Work, roofline: EngineModel, count: int) -> Callable[[float], list[float]]:
+    """Times of a pool of workers for each part of the work that is left, by the sequences that
+    share a worker; parts are computed once for each size of a batch."""
+    todo = [(script, share) for script, share in work if share]
+
+    @cache
+    def of_batch(batch: int) -> list[float]:
+        return [share * work_s(script, roofline, batch) / count for script, share in todo]
+
+    return lambda sequences: of_batch(batch_of(sequences, roofline))
 
 
 def batch_of(sequences: float, engine: EngineModel) -> int:
@@ -221,16 +234,15 @@ def _shared(roofline: EngineModel, sequences: float) -> Callable[[Script], float
     return lambda script: work_s(script, roofline, batch)
 
 
-def _two_pools_s(
-    work: Work,
-    one: tuple[Callable[[Script], float], int],
-    two: tuple[Callable[[Script], float], int],
-) -> float:
-    """Time of two pools that end together, each with the attempts that are cheaper there [s]."""
-    todo = ((s, share) for s, share in work if share)
-    costs = [(share * one[0](s) / one[1], share * two[0](s) / two[1]) for s, share in todo]
-    costs.sort(key=lambda c: c[0] / c[1])
-    left, right = 0.0, math.fsum(second for _, second in costs)
+def _two_pools_s(one: Sequence[float], two: Sequence[float]) -> float:
+    """Time of two pools that end together, each with the parts that are cheaper there [s].
+
+    Args:
+        one: time of the first pool for each part of the work, if it did that part [s].
+        two: those of the second pool.
+    """
+    costs = sorted(zip(one, two, strict=True), key=lambda c: c[0] / c[1])
+    left, right = 0.0, math.fsum(two)
     for first, second in costs:
         if left + first >= right - second:
             part = (right - left) / (first + second)
