@@ -80,9 +80,7 @@ class Isolated:
     async def start(
         cls, handler: str, environ: Iterable[str] = (), python: str | None = None
     ) -> "Isolated":
-        """Start a process for a handler, which is a callable from JSON to JSON.
-
-        The start takes some 20 ms of CPU before the handler's own imports.
+        """Start a process for a handler, a callable from JSON to JSON; some 20 ms of CPU.
 
         Args:
             handler: `module:Class`, or `file.py:Class` for an interpreter without this library.

@@ -167,6 +167,22 @@ def killing_only(process: Isolated, number: signal.Signals) -> None:
         send_to_leader(process, number)
 
 
+def cancel_without_leaders(witnesses: Witnesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancel a call of which something lives on, and which no leader ends."""
+    monkeypatch.setattr(module, "_LEADER_S", 0.0)
+    monkeypatch.setattr(Isolated, "_signal", killing_only)
+
+    async def main() -> None:
+        process = await Isolated.start(HANDLER)
+        call = asyncio.ensure_future(process.call(request("undying", "stop leader", witnesses)))
+        await asyncio.to_thread(witnesses.wait, 1)
+        os.kill(process.pid, signal.SIGSTOP)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    asyncio.run(main())
+
+
 def test_a_descendant_that_moves_while_the_tree_is_read_is_killed_too(
     witnesses: Witnesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,19 +192,8 @@ def test_a_descendant_that_moves_while_the_tree_is_read_is_killed_too(
         read.append(pid)
         return [] if len(read) == 2 else children_of(pid)
 
-    monkeypatch.setattr(module, "_LEADER_S", 0.0)
     monkeypatch.setattr(module, "children_of", moving)
-    monkeypatch.setattr(Isolated, "_signal", killing_only)
-
-    async def main() -> None:
-        process = await Isolated.start(HANDLER)
-        call = asyncio.ensure_future(process.call(request("undying", "stop leader", witnesses)))
-        await asyncio.to_thread(witnesses.wait, 1)
-        os.kill(process.pid, signal.SIGSTOP)  # neither leader ends what the handler started
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-
-    asyncio.run(main())
+    cancel_without_leaders(witnesses, monkeypatch)
     witnesses.assert_gone()
 
 
@@ -210,18 +215,7 @@ def test_what_moves_to_the_leader_while_the_tree_is_read_is_killed_too(
                 os.close(pidfd)
         return found
 
-    monkeypatch.setattr(module, "_LEADER_S", 0.0)
     monkeypatch.setattr(module, "children_of", ending)
-    monkeypatch.setattr(Isolated, "_signal", killing_only)
-
-    async def main() -> None:
-        process = await Isolated.start(HANDLER)
-        call = asyncio.ensure_future(process.call(request("undying", "stop leader", witnesses)))
-        await asyncio.to_thread(witnesses.wait, 1)
-        os.kill(process.pid, signal.SIGSTOP)  # no leader ends what the handler started
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-
-    asyncio.run(main())
+    cancel_without_leaders(witnesses, monkeypatch)
     assert ended
     witnesses.assert_gone()
