@@ -2,6 +2,7 @@
 
 import faulthandler
 import gc
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from rollart_flow.store import Run, open_run
 from rollart_flow.store.blobs import FSYNC_VARIABLE
 from rollart_flow.ui.demo.run import write_demo_run
 from tests.local_ray import SHARED_RAY
+from tests.logged import Logged
 from tests.spread import ByGroup, group_of, longest_first, scheduler
 
 pytest_plugins = ["rollart_flow.simulation.pytest_plugin"]
@@ -127,6 +129,15 @@ def ray_of_classes() -> None:
 def ray_of_nodes() -> None:
     """A Ray of three nodes for all tests of this process: CPUs, four H800s, three H20s."""
     SHARED_RAY.start("nodes")
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    """What is logged while the test runs."""
+    handler, root = Logged(), logging.getLogger()
+    root.addHandler(handler)
+    yield handler
+    root.removeHandler(handler)
 
 
 FINISHED_STEPS = 4

@@ -44,6 +44,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tests/trainers/backends/test_fsdp2.py",
         "tests/trainers/test_layout.py",
     ),
+    "the code of the package, parsed": (
+        "tests/test_layers.py",
+        "tests/test_names.py",
+        "tests/test_variants.py",
+    ),
     "imports of the providers' SDKs": (
         "tests/gateway/wires/test_chat.py",
         "tests/gateway/wires/test_google.py",

@@ -1,4 +1,5 @@
-"""Imports point downward only, also those within functions and those for type checkers."""
+"""Imports point downward only, also those within functions and those for type checkers; no module
+is long."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "rollart_flow"
+from tests.code import PACKAGE, modules, tree
 
 LAYERS = (
     (
@@ -36,13 +37,9 @@ CONTROL_NEVER_IMPORTS = {
 """The control plane is pure asyncio: no Ray, no torch, no I/O, time only through the loop."""
 
 
-def modules(folder: Path = PACKAGE) -> list[Path]:
-    return sorted(folder.rglob("*.py"))
-
-
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of everything that a module imports anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -148,9 +145,18 @@ def test_no_modules_import_each_other() -> None:
     }
     graph: dict[str, set[str]] = {}
     for name, path in names.items():
-        nodes = ast.walk(ast.parse(path.read_text()))
+        nodes = ast.walk(tree(path))
         found = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
         parts = {f"{node.module}.{alias.name}" for node in found for alias in node.names}
         graph[name] = (parts | {str(node.module) for node in found}) & names.keys()
     assert len(graph) > 900
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
+
+
+def test_no_module_is_longer_than_a_reader_takes_in() -> None:
+    long = {
+        f"{path.relative_to(PACKAGE)}: {lines} lines, 300 at most"
+        for path in modules()
+        if (lines := len(path.read_text().splitlines())) > 300
+    }
+    assert not long

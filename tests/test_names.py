@@ -4,14 +4,14 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-PACKAGE = Path(__file__).parent.parent / "rollart_flow"
+from tests.code import PACKAGE, modules, tree
 
 
 def defined(package: Path) -> dict[str, list[str]]:
     """Places of each class of a package: several where one name stands for several things."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(package.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in modules(package):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(f"{path.relative_to(package)}:{node.lineno}")
     return found

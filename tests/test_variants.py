@@ -24,7 +24,7 @@ from rollart_flow.serverless.transports.registry import REWARD_TRANSPORTS
 from rollart_flow.trackers.registry import TRACKERS
 from rollart_flow.trainers.registry import TRAINERS
 from rollart_flow.weights.registry import WEIGHT_TRANSPORTS
-from tests.test_layers import PACKAGE, modules
+from tests.code import PACKAGE, modules, tree
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "engines": ENGINES.names(),
@@ -84,7 +84,7 @@ def constants(tree: ast.Module) -> dict[str, set[str]]:
 @cache
 def trees() -> dict[Path, ast.Module]:
     """The code of the package, by module."""
-    return {path: ast.parse(path.read_text()) for path in modules()}
+    return {path: tree(path) for path in modules()}
 
 
 @cache

@@ -9,6 +9,7 @@ from rollart_flow.envs.adapter import InlineEnvironment, open_environment
 from rollart_flow.envs.process import ProcessEnvironment
 from rollart_flow.errors import EnvironmentFailedError
 from tests.envs.awkward import Awkward, AwkwardInline
+from tests.logged import Logged
 
 
 def test_the_environment_chooses_where_it_runs() -> None:
@@ -41,11 +42,11 @@ def test_its_errors_are_converted() -> None:
     asyncio.run(test())
 
 
-def test_one_that_cannot_close_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_cannot_close_is_logged(logged: Logged) -> None:
     async def test() -> None:
         environment = open_environment(AwkwardInline(greeting="bad"))
         await environment.reset(0, "{}")
         await environment.close()
 
     asyncio.run(test())
-    assert "OSError: cannot close" in caplog.text
+    assert "OSError: cannot close" in logged.text

@@ -18,6 +18,7 @@ from rollart_flow.pipeline import load_pipeline
 from rollart_flow.pipeline.environments import check_environments
 from rollart_flow.store import open_run
 from rollart_flow.types import Split, Task
+from tests.logged import Logged
 
 
 class Awaiting:
@@ -87,14 +88,14 @@ def test_a_call_has_a_limit_and_its_errors_are_converted(
     asyncio.run(test())
 
 
-def test_an_error_of_closing_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_closing_is_only_logged(logged: Logged) -> None:
     async def test() -> None:
         environment = open_environment(AwaitingDomain())
         await environment.close()
         await environment.close()
 
     asyncio.run(test())
-    assert "OSError: closed twice" in caplog.text
+    assert "OSError: closed twice" in logged.text
 
 
 def test_a_run_uses_it_and_the_plan_connects_to_it(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from rollart_flow.types import Action, Image
 from rollart_flow.types.branching import messages_in
 from rollart_flow.types.messages import user
 from tests.envs.awkward import Awkward
+from tests.logged import Logged
 
 GOOD: tuple[Any, ...] = ("", 0.0, False, False, {})
 
@@ -197,7 +198,7 @@ def test_closing_twice_during_a_call_and_before_a_reset() -> None:
     run(test)
 
 
-def test_one_that_cannot_close_is_logged_and_ended(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_cannot_close_is_logged_and_ended(logged: Logged) -> None:
     async def test() -> None:
         environment = open_environment(Awkward(greeting="bad"))
         pid = await pid_of(environment)
@@ -205,7 +206,7 @@ def test_one_that_cannot_close_is_logged_and_ended(caplog: pytest.LogCaptureFixt
         assert gone(pid)
 
     run(test)
-    assert "OSError: cannot close" in caplog.text
+    assert "OSError: cannot close" in logged.text
 
 
 def test_warm_processes_serve_the_next_environment_but_never_two_at_a_time() -> None:

@@ -18,6 +18,7 @@ from rollart_flow.store.maintenance import Maintained
 from rollart_flow.store.table import DataFile
 from rollart_flow.types import Event, EventKind
 from tests.builders import MOMENT, table, trajectory
+from tests.logged import Logged
 
 NEVER_S = 3600.0
 
@@ -249,7 +250,7 @@ async def test_after_a_failed_commit_no_event_tells_of_what_is_not_there(writer:
 
 
 async def test_maintenance_that_fails_is_an_event_once_until_it_works_again(
-    writer: Watched, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    writer: Watched, logged: Logged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = committer(writer, rows=1)
     real = writer.maintain
@@ -268,7 +269,7 @@ async def test_maintenance_that_fails_is_an_event_once_until_it_works_again(
     events = Run(writer.uri).events.collect()
     assert events["kind"].to_list() == [EventKind.MAINTENANCE] * 2
     assert "No space left on device" in events["detail"][0]
-    assert len(caplog.records) == 2
+    assert len(logged.records) == 2
     assert len(committed(writer)) == 4, "commits go on"
 
 

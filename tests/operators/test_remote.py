@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
-import pytest
-
 from rollart_flow.operators.remote import EventSender
 from rollart_flow.types import Event, EventKind
+from tests.logged import Logged
 
 
 class Buffer:
@@ -40,11 +39,11 @@ async def test_everyone_who_asks_waits_until_the_events_before_have_arrived() ->
 
 
 async def test_a_process_that_died_is_an_error_in_the_log_and_others_are_not(
-    caplog: pytest.LogCaptureFixture,
+    logged: Logged,
 ) -> None:
     sender = EventSender(cast(Any, Buffer()))
     sender.emit(Event(EventKind.ADMIT, "g00000000"))
     sender.emit(Event(EventKind.CRASH, "engine-0", detail={"error": "killed by SIGKILL"}))
     await asyncio.sleep(0)
-    (record,) = caplog.records
-    assert (record.levelname, record.message) == ("ERROR", "engine-0 died: killed by SIGKILL")
+    (record,) = logged.records
+    assert (record.levelname, record.getMessage()) == ("ERROR", "engine-0 died: killed by SIGKILL")

@@ -13,6 +13,7 @@ import pytest
 from rollart_flow.errors import StoreError
 from rollart_flow.resources import Placement, Remote, TypedCluster, Worker, local, register
 from rollart_flow.resources.local import LocalActor, LoopThread, early
+from tests.logged import Logged
 
 
 class Counter:
@@ -180,7 +181,7 @@ def test_tasks_that_end_one_after_the_other_are_waited_for(monkeypatch: pytest.M
 
 
 def test_a_task_that_does_not_end_is_abandoned_and_asyncio_does_not_complain(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, logged: Logged
 ) -> None:
     monkeypatch.setattr(local, "_CLOSE_S", 0.05)
     thread, cancelled = LoopThread(), threading.Event()
@@ -203,4 +204,4 @@ def test_a_task_that_does_not_end_is_abandoned_and_asyncio_does_not_complain(
     assert cancelled.is_set()
     assert not running.pop().done()
     gc.collect()
-    assert not caplog.records
+    assert not logged.records

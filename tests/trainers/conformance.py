@@ -36,7 +36,7 @@ from tests.trainers.preferences import (
     train_on,
 )
 
-CUT = RankSettings(optimizer=adamw(1e-2), minibatches=3, epochs=2, micro_batch_tokens=100)
+CUT = RankSettings(optimizer=adamw(1e-2), minibatches=2, epochs=2, micro_batch_tokens=100)
 """Settings under which a step is several updates, so that order and RNG matter."""
 
 

@@ -136,7 +136,7 @@ def test_another_process_computes_the_same_bits_without_torchs_compiler(tmp_path
 @pytest.mark.parametrize(
     "change",
     [
-        {"minibatches": 2},
+        {"minibatches": 3},
         {"epochs": 1},
         {"seed": 1},
         {"optimizer": adamw(2e-2)},

@@ -10,6 +10,7 @@ import torch
 from rollart_flow.algorithms import Algorithm, grpo
 from rollart_flow.algorithms.losses import Clipped
 from rollart_flow.trainers.batch.training_batch import read_batch
+from rollart_flow.trainers.step.kernels import pinned
 from rollart_flow.trainers.step.update import Tally, Updater
 from rollart_flow.types import Sampling
 from tests.trainers.cases import (
@@ -39,9 +40,10 @@ def gradient_of(
     reference = model_of(initial_weights(seed=1)) if algorithm.kl > 0 else None
     batch = read_batch(table(rows))
     tally = Tally()
-    for part in minibatches or [range(len(rows))]:
-        updater = Updater(model, algorithm, reference, micro_batch_tokens)
-        updater.accumulate(batch, np.array(part), len(part) / len(rows), tally)
+    with pinned(1):
+        for part in minibatches or [range(len(rows))]:
+            updater = Updater(model, algorithm, reference, micro_batch_tokens)
+            updater.accumulate(batch, np.array(part), len(part) / len(rows), tally)
     gradient = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     return tally, gradient
 
