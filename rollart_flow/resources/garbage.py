@@ -20,6 +20,7 @@ def freeze_heap() -> None:
 
 
 _excluded = False
+"""Whether `excluded_by_caller` has found some."""
 
 
 def excluded_by_caller() -> bool:

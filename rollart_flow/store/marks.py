@@ -39,7 +39,7 @@ def mark(handle: DeltaTable, app: str) -> int:
     return handle.transaction_version(app) or 0
 
 
-def marks(uri: str, handle: DeltaTable, apps: Collection[str]) -> dict[str, int]:
+def read_marks(uri: str, handle: DeltaTable, apps: Collection[str]) -> dict[str, int]:
     """Versions of application transactions in the state of `handle`; 0 for each without one.
 
     In a local folder the newest log entries are read, which have most of them: deltalake reads the

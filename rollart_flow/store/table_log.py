@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from rollart_flow.errors import FencedError, StoreAwayError, StoreError
 from rollart_flow.store import files
 from rollart_flow.store.layout import log_entry, table_uri
-from rollart_flow.store.marks import CALLER, CLOCK, COMPLETE, DRIVER, EPOCH, WRITER, marks
+from rollart_flow.store.marks import CALLER, CLOCK, COMPLETE, DRIVER, EPOCH, WRITER, read_marks
 from rollart_flow.store.table import (
     LINES,
     DataFile,
@@ -61,7 +61,7 @@ class TableLog:
         handle = open_table(self.run, self.table)
         self.version = handle.version()
         self.files = data_files(handle)
-        self._marks = marks(self.uri, handle, _MARKS)
+        self._marks = read_marks(self.uri, handle, _MARKS)
         return handle
 
     def take_over(self, term: int | None = None) -> None:
@@ -108,7 +108,7 @@ class TableLog:
         """Make the table, with an epoch of this writer; False if it is there already."""
         began = {EPOCH: 1, DRIVER: term}
         self.version = -1
-        if not self._put(_entry(creation(self.table), began, operation="CREATE TABLE")):
+        if not self._put(_entry(creation(self.table), began, made=True)):
             return False
         # The write syncs the file; the folders above it are new, too.
         files.sync(self.run, files.join("tables", self.table, log_entry(0)))
@@ -251,13 +251,15 @@ def _entry(
     actions: Iterable[Mapping[str, Any]],
     marks: Mapping[str, int],
     note: Mapping[str, Any] | None = None,
-    operation: str = "WRITE",
+    *,
+    made: bool = False,
 ) -> bytes:
     """The lines of one log entry, as the Delta protocol has them; no two entries are equal."""
+    operation, mode = ("CREATE TABLE", "ErrorIfExists") if made else ("WRITE", "Append")
     information: dict[str, Any] = {
         "timestamp": _now_ms(),
         "operation": operation,
-        "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+        "operationParameters": {"mode": mode, "partitionBy": "[]"},
         "engineInfo": "rollart_flow",
         "txnId": uuid.uuid4().hex,
     }

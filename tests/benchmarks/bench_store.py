@@ -20,10 +20,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
-from rollart_flow.schema import row_schema
+from rollart_flow.schema import TABLES, delta_schema, row_schema
 from rollart_flow.store import Run, RunInfo, RunWriter, open_run
 from rollart_flow.store.blobs import FSYNC_VARIABLE
+from rollart_flow.store.layout import table_uri
 from rollart_flow.store.watch import Watch
 from tests.benchmarks.records import Record, record
 
@@ -35,7 +37,8 @@ _MOMENT = datetime(2025, 1, 1, tzinfo=UTC)
 def run() -> list[Record]:
     """All records; takes about half a minute."""
     with tempfile.TemporaryDirectory() as folder:
-        return [*_durable(Path(folder) / "durable"), *_query(Path(folder) / "query")]
+        made = _made(Path(folder) / "made")
+        return [*_durable(Path(folder) / "durable"), *_query(Path(folder) / "query"), made]
 
 
 def _durable(folder: Path) -> Iterator[Record]:
@@ -186,6 +189,29 @@ def _opened_again(uri: str) -> Record:
         at_least=20,
         peer=f"{again * 1e3:.1f} ms and {anew * 1e3:.0f} ms",
     )
+
+
+def _made(folder: Path) -> Record:
+    """The tables of a new run, on the disk when the writer is made, and those that deltalake makes,
+    which it does not sync; in turns."""
+    ours, theirs = [], []
+    for number in range(10):
+        run, other = str(folder / f"ours{number}"), str(folder / f"theirs{number}")
+        ours.append(seconds(partial(RunWriter.create, run, RunInfo("made", "bench", 0))))
+        theirs.append(seconds(partial(_made_by_deltalake, other)))
+    own, peer = statistics.median(ours), statistics.median(theirs)
+    return record(
+        "store: tables of a new run, against DeltaTable.create",
+        peer / own,
+        "x",
+        at_least=1.5,
+        peer=f"{own * 1e3:.0f} ms and {peer * 1e3:.0f} ms, which are not synced",
+    )
+
+
+def _made_by_deltalake(run: str) -> None:
+    for table in TABLES:
+        DeltaTable.create(table_uri(run, table), schema=delta_schema(table), name=table)
 
 
 def _mean_by_table(stored: Run) -> dict[str, float]:

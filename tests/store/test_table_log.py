@@ -11,7 +11,7 @@ from rollart_flow.errors import FencedError
 from rollart_flow.schema import TABLES, delta_schema, stored_schema
 from rollart_flow.store import RunWriter, files
 from rollart_flow.store.layout import table_uri
-from rollart_flow.store.marks import CALLER, COMPLETE, EPOCH, WRITER, mark, marks
+from rollart_flow.store.marks import CALLER, COMPLETE, EPOCH, WRITER, mark, read_marks
 from rollart_flow.store.table import open_table
 from rollart_flow.store.table_log import TableLog
 from tests.builders import events, step_row
@@ -84,10 +84,10 @@ def test_marks_are_those_that_deltalake_reads(
         writer.maintain(retention=timedelta(0))
     for table in ("events", "steps", "weights"):
         handle = open_table(writer.uri, table)
-        found = marks(table_uri(writer.uri, table), handle, ALL)
+        found = read_marks(table_uri(writer.uri, table), handle, ALL)
         assert found == {app: mark(handle, app) for app in ALL}
     handle = open_table(writer.uri, "events")
-    assert marks(table_uri(writer.uri, "events"), handle, ALL)[CALLER] == 7
+    assert read_marks(table_uri(writer.uri, "events"), handle, ALL)[CALLER] == 7
 
 
 def test_newest_marks_are_read_without_deltalake(
