@@ -40,7 +40,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         tables.append(name)
         return find_table(run, name)
 
-    monkeypatch.setattr("rollart_flow.store.snapshot.find_table", counted)
+    monkeypatch.setattr("rollart_flow.store.watch.find_table", counted)
     return tables
 
 

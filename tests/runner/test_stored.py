@@ -82,6 +82,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def finished_run(finished_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The run without what was under way at its end, when now and then attempts are cancelled: all
+    groups are whole."""
+    trained = set(finished_run.batches.collect()["trajectory_id"])
+
+    def whole(rows: Rows) -> Rows:
+        return [row for row in rows if row["split"] != "train" or row["trajectory_id"] in trained]
+
+    return copied(finished_run, tmp_path_factory.mktemp("whole") / "small", {"trajectories": whole})
+
+
+@pytest.fixture(scope="module")
 def learned(finished_run: Run, store: Path) -> Run:
     """An offline run of four steps."""
     return finished(offline(finished_run.uri), store, "learned")
