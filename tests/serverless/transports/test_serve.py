@@ -86,6 +86,7 @@ async def replicas_that_score(reward: ServerlessReward, rounds: int) -> set[Scor
     return set(await asyncio.gather(*calls))
 
 
+@pytest.mark.whole
 def test_calls_bring_a_second_replica_and_outlive_the_first(app: str, tmp_path: Path) -> None:
     """Sixteen at a time are too many for one. Then one dies with calls that it has not answered."""
 
