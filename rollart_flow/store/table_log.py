@@ -80,10 +80,12 @@ class TableLog:
         except StoreError as error:
             if not is_missing(error):
                 raise
-        if handle is None:
-            if self._create(term or 0):
-                return
+        if handle is None and not self._create(term or 0):
             handle = self.load()  # another writer has made it meanwhile
+        if self.version == 0:  # the write of the entry syncs its own folder alone, and none above
+            files.sync(self.run, files.join("tables", self.table, log_entry(0)))
+        if handle is None:
+            return
         loaded = self.version
         for _ in range(_ATTEMPTS):
             self._follow()
@@ -110,8 +112,6 @@ class TableLog:
         self.version = -1
         if not self._put(_entry(creation(self.table), began, made=True)):
             return False
-        # The write syncs the file; the folders above it are new, too.
-        files.sync(self.run, files.join("tables", self.table, log_entry(0)))
         self.epoch, self.term = 1, term
         self.files, self._marks = [], dict.fromkeys(_MARKS, 0) | began
         return True

@@ -34,6 +34,29 @@ def test_the_first_rows_of_a_run(tmp_path: Path) -> None:
     assert ids(open_run(writer.uri).trajectories) == names(3)
 
 
+class DiedError(BaseException):
+    """Ends a writer as a kill would: nothing handles it."""
+
+
+def test_the_first_rows_of_a_writer_that_takes_over_from_one_that_died_at_a_new_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(folder: str, *names: str) -> None:
+        raise DiedError
+
+    with watched_disk() as disk:
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "sync", dies)
+            with pytest.raises(DiedError):
+                new_writer(tmp_path)
+        writer = RunWriter.open(str(tmp_path / "a"))
+        commit(writer, 0, 2)
+        log = tmp_path / "a" / "tables" / "trajectories" / "_delta_log"
+        assert disk.lacks_folder(log, tmp_path / "a") is None
+        disk.cut_power(tmp_path)
+    assert ids(open_run(writer.uri).trajectories) == names(2)
+
+
 def test_rows_whose_log_entries_a_checkpoint_has_replaced(tmp_path: Path) -> None:
     with watched_disk() as disk:
         writer = new_writer(tmp_path)
