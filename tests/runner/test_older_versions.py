@@ -1,6 +1,5 @@
 """A run that version 0.1.0 was interrupted in is read, replayed, forked and resumed today."""
 
-import tarfile
 from importlib import import_module
 from math import isclose
 from pathlib import Path
@@ -13,6 +12,8 @@ from rollart_flow.pipeline.loading import load_source
 from rollart_flow.replay import replay_step, replay_trajectory
 from rollart_flow.runner.fork import prepare_fork
 from rollart_flow.runner.retrain import bring_to, stored_pipeline, stored_trainer
+from rollart_flow.sandbox.images.archive import decompressed, unpack
+from rollart_flow.sandbox.images.tree import TreeWriter
 from rollart_flow.store import Run, RunStatus, open_run
 
 STORED = Path(__file__).parent / "data" / "interrupted-0.1.0.tar.gz"
@@ -27,8 +28,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def unpacked(folder: Path) -> Run:
-    with tarfile.open(STORED) as archive:
-        archive.extractall(folder, filter="data")
+    with STORED.open("rb") as file, decompressed(file) as archive:
+        unpack(archive, TreeWriter(folder, 64 << 20, for_boxes=False))
     return open_run(str(folder / "before"))
 
 

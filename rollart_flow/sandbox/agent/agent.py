@@ -184,7 +184,8 @@ class Agent:
             else:
                 os.makedirs(path, exist_ok=True)
                 with tarfile.open(fileobj=os.fdopen(0, "rb"), mode="r|") as archive:
-                    archive.extractall(path, filter="fully_trusted")
+                    archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
+                    archive.extractall(path)
             code = 0
         except Exception as error:  # noqa: BLE001 - the message is the answer
             os.write(2, str(error).encode(errors="replace"))

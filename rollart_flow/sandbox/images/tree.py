@@ -1,4 +1,4 @@
-"""Writes the tree of an image, whatever an archive says.
+"""Writes the tree of an image or of a download, whatever an archive says.
 
 Invariants: nothing outside the root is written, read or linked, since every path is followed within
 the root, as a process would that has it as its `/`. The tree holds folders, regular files and
@@ -6,6 +6,7 @@ symbolic links only, without set-user-id bits, all of one owner, and no more byt
 its bounds.
 """
 
+import errno
 import os
 import shutil
 import stat
@@ -22,6 +23,8 @@ MOST_ENTRIES = 5_000_000
 """Largest number of entries of an image."""
 _PIECE_BYTES = 1 << 20
 _MOST_LINKS = 40
+_NO_LINK = (errno.EINVAL, errno.ENOENT, errno.ENOTDIR)
+"""Errors of reading what is no link, or is not there."""
 
 
 class TreeWriter:
@@ -30,14 +33,17 @@ class TreeWriter:
     Args:
         root: an existing folder, which becomes the `/` of the image.
         max_bytes: bound of the size, counted as `AboutImage.size_bytes` counts it.
+        for_boxes: whether boxes run on the tree, whose files are `NOBODY`'s then where this process
+            is root. Otherwise they are this user's, who alone may write them.
     """
 
-    def __init__(self, root: Path, max_bytes: int) -> None:
+    def __init__(self, root: Path, max_bytes: int, *, for_boxes: bool = True) -> None:
         self._root = os.fsencode(root)
         self._left_bytes = max_bytes
         self._max_bytes = max_bytes
         self._left_entries = MOST_ENTRIES
-        self._owned = os.geteuid() == 0
+        self._owned = for_boxes and os.geteuid() == 0
+        self._modes = 0o777 if for_boxes else 0o755
         self._own(self._root)
 
     def folder(self, path: str, mode: int = 0o755) -> None:
@@ -52,7 +58,7 @@ class TreeWriter:
             self._count(0)
             os.mkdir(place)
             self._own(place)
-        os.chmod(place, (mode & 0o777) | 0o700)
+        os.chmod(place, (mode & self._modes) | 0o700)
 
     def file(self, path: str, content: BinaryIO, mode: int = 0o644, mtime: float = 0.0) -> None:
         """Write a regular file in place of whatever has its name.
@@ -70,7 +76,7 @@ class TreeWriter:
                 self._take(grown)
                 size += len(piece)
                 _write_all(file.fileno(), piece)
-            os.fchmod(file.fileno(), (mode & 0o777) | 0o400)
+            os.fchmod(file.fileno(), (mode & self._modes) | 0o400)
             if self._owned:
                 os.fchown(file.fileno(), NOBODY, NOBODY)
             os.utime(file.fileno(), (mtime, mtime))
@@ -136,7 +142,7 @@ class TreeWriter:
         """
         parts = path.split("/")
         if ".." in parts or "\0" in path:
-            raise ImageError(f"image: the path {path[:200]!r} leads out of the image")
+            raise ImageError(f"image: the path {path[:200]!r} leads out")
         waiting = [os.fsencode(part) for part in reversed(parts) if part not in ("", ".")]
         place: list[bytes] = []
         links = 0
@@ -192,6 +198,46 @@ class TreeWriter:
         self._left_bytes -= size
         if self._left_bytes < 0:
             raise ImageError(f"image: it is larger than the {self._max_bytes >> 20} MiB allowed")
+
+
+def link_that_leads_out(top: Path) -> str | None:
+    """Return the path of a symbolic link of a tree that does not end within the tree, if any.
+
+    Links are followed step by step: `realpath` makes something else of a path that is longer than
+    the kernel takes.
+    """
+    if top.is_symlink():
+        return top.name
+    for folder, folders, names in os.walk(top):
+        inside = Path(folder).relative_to(top)
+        for name in (*folders, *names):
+            if os.path.islink(os.path.join(folder, name)) and _leads_out(top, inside / name):
+                return str(inside / name)
+    return None
+
+
+def _leads_out(top: Path, link: Path) -> bool:
+    """Whether a link of a tree passes through a place outside; a missing target may be anywhere."""
+    place, waiting, links = list(link.parts[:-1]), [link.name], 0
+    while waiting:
+        part = waiting.pop()
+        if part == "..":
+            if not place:
+                return True
+            place.pop()
+            continue
+        try:
+            target = os.readlink(top.joinpath(*place, part))
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                return True
+            place.append(part)
+            continue
+        links += 1
+        if links > _MOST_LINKS or target.startswith("/"):
+            return True
+        waiting += [name for name in reversed(target.split("/")) if name not in ("", ".")]
+    return False
 
 
 def _blocks(size: int) -> int:

@@ -283,10 +283,8 @@ def unpack(given: bytes, path: str) -> Answer:
     os.makedirs(path, exist_ok=True)
     try:
         with tarfile.open(fileobj=io.BytesIO(given)) as archive:
-            if hasattr(tarfile, "fully_trusted_filter"):
-                archive.extractall(path, filter="fully_trusted")
-            else:
-                archive.extractall(path)
+            archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
+            archive.extractall(path)
     except tarfile.TarError as error:
         return {"message": str(error)}, b""
     return {}, b""
