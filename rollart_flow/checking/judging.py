@@ -4,7 +4,6 @@ The invariant: no call lasts longer than its limit, and none raises anything but
 EnvironmentFailedError and EnvironmentTimeoutError; the next call starts anew after either.
 """
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rollart_flow.envs.base import Domain
 from rollart_flow.envs.process import environ_of, opening
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError
 from rollart_flow.isolation.process import Isolated, IsolatedError
+from rollart_flow.timeouts import timeout
 from rollart_flow.types.verdict_checks import checked_verdicts
 from rollart_flow.types.verdicts import Judgement
 
@@ -67,7 +67,7 @@ class DomainJudge:
     async def _call(self, request: dict[str, object], limit_s: float) -> Any:
         assert self._process is not None, "the process is started"
         try:
-            async with asyncio.timeout(limit_s):
+            async with timeout(limit_s):
                 return await self._process.call(request)
         except BaseException as error:
             await self.close()

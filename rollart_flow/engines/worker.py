@@ -31,6 +31,7 @@ from rollart_flow.resources import ActorGenCls, Placement, register
 from rollart_flow.resources.blocking import report_waits, working
 from rollart_flow.resources.garbage import freeze_heap
 from rollart_flow.resources.nodes import end_process
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import GenerationRequest
 from rollart_flow.weights import open_weights
 from rollart_flow.weights.folder_store import local_path
@@ -138,7 +139,7 @@ class EngineWorker(ActorGenCls):
         if incarnation != self._incarnation:
             return self._incarnation, 0, ()
         try:
-            async with asyncio.timeout(POLL_S):
+            async with timeout(POLL_S):
                 return self._incarnation, *await self._feed(client).read(after)
         except TimeoutError:
             return self._incarnation, after, ()

@@ -6,7 +6,6 @@ abandoned. Invariant: no call lasts longer than its limit, and none raises anyth
 EnvironmentFailedError and EnvironmentTimeoutError; the next episode starts anew after either.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from rollart_flow.envs.process import environ_of, opening
 from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError, SettingsError
 from rollart_flow.isolation.process import Isolated, IsolatedError
 from rollart_flow.isolation.thread import HandlerThread
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Observation
 
 Turn = tuple[Observation, str]
@@ -133,7 +133,7 @@ class ExampleEpisodes:
     async def _call(self, what: str, request: Mapping[str, object], limit_s: float) -> Turn | None:
         call = f"{self._name}.{what}"
         try:
-            async with asyncio.timeout(limit_s):
+            async with timeout(limit_s):
                 with waiting(f"{call} of an example"):
                     assert self._handler is not None
                     return _turn_of(await self._handler.call(request), call)

@@ -5,7 +5,6 @@ EnvironmentFailedError and EnvironmentTimeoutError. A call that is late is cance
 connection then.
 """
 
-import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from rollart_flow.errors import EnvironmentFailedError, EnvironmentTimeoutError,
 from rollart_flow.isolation.child import error_line
 from rollart_flow.secret import masked
 from rollart_flow.text import one_line
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Action, Tool
 from rollart_flow.types.branching import StepObservation, messages_in
 
@@ -89,7 +89,7 @@ class LoopEnvironment:
     ) -> T:
         limit_s = self._timeout_s if limit_s is None else limit_s
         try:
-            async with asyncio.timeout(limit_s) as limit:
+            async with timeout(limit_s) as limit:
                 return await method
         except EnvironmentTimeoutError:
             raise

@@ -32,6 +32,7 @@ from rollart_flow.isolation.process import Isolated, IsolatedError
 from rollart_flow.isolation.references import reference
 from rollart_flow.sandbox.box_calls import BoxCalls
 from rollart_flow.secret import variables_in
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Action, Image, Tool
 from rollart_flow.types.branching import messages_in
 
@@ -215,7 +216,7 @@ class ProcessEnvironment:
         self._calling = True
         limit_s = self._timeout_s if limit_s is None else limit_s
         try:
-            async with asyncio.timeout(limit_s):
+            async with timeout(limit_s):
                 return check(await process.call(request, self._boxes), f"{self._name}.{what}")
         except BaseException as error:
             self._process = None

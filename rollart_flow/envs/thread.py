@@ -14,6 +14,7 @@ from rollart_flow.envs.base import Info
 from rollart_flow.errors import EnvironmentTimeoutError
 from rollart_flow.isolation.thread import CallThread
 from rollart_flow.sandbox.box_calls import BoxCalls
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Action, Observation, Tool
 from rollart_flow.types.branching import StepObservation
 
@@ -83,7 +84,7 @@ class ThreadEnvironment:
             raise TypeError(f"{self._name}.{what} awaits; it must return at once")
 
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with timeout(self._timeout_s):
                 return await self._thread.call(run)
         except (TimeoutError, asyncio.CancelledError) as error:
             self._abandoned = True

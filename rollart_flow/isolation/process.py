@@ -4,8 +4,7 @@ Requests and answers are JSON lines over a socket pair; no data from the process
 a call is open, the process may ask in turn, with bytes beside the line. The process that is started
 leads, with a second leader below it that forks the one that runs the handler. It ends with all of
 its descendants (`child`) if a call is cancelled (by its timeout, for example), if the handler
-breaks off, or if this process dies. The kernel reports its end through a pidfd, without a waiting
-thread or polling. Linux only.
+breaks off, or if this process dies; the kernel reports its end through a pidfd. Linux only.
 
 Invariant: a call that is cancelled or not answered leaves no process behind: all descendants are
 killed and their leader reaped before the error is raised. If the leader itself is killed, the
@@ -29,6 +28,7 @@ from rollart_flow.errors import RollartError
 from rollart_flow.isolation import child
 from rollart_flow.isolation.child import children_of
 from rollart_flow.isolation.environ import child_environ
+from rollart_flow.timeouts import timeout
 
 _LONGEST_ANSWER_BYTES = 64 << 20
 _MOST_BYTES = 512 << 20
@@ -126,7 +126,7 @@ class Isolated:
     async def call(
         self, request: Mapping[str, object], answering: Answering | None = None
     ) -> object:
-        """Return the handler's answer to a request; callers set a limit with `asyncio.timeout`.
+        """Return the handler's answer to a request; callers set a limit with `timeouts.timeout`.
 
         `answering` answers what the process asks meanwhile; without it, a question ends the call.
         Raises IsolatedError if the handler raised (the process lives on), or the process ended.
@@ -149,7 +149,7 @@ class Isolated:
             self._streams[1].close()
             self._streams = None
         try:
-            async with asyncio.timeout(_LEADER_S):
+            async with timeout(_LEADER_S):
                 await asyncio.shield(self._ended)
         except TimeoutError:
             await self._kill_from_here()

@@ -33,6 +33,7 @@ from rollart_flow.resources.blocking import report_waits
 from rollart_flow.resources.nodes import end_actor
 from rollart_flow.resources.reasons import deaths
 from rollart_flow.rows import to_ipc
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Task
 from rollart_flow.types.verdicts import Admitted
 
@@ -125,7 +126,7 @@ class RunPlane:
     ) -> tuple[int, bool] | tuple[()] | None:
         """Return a worker's version and suspension, () if it does not serve, None if it died."""
         try:
-            async with asyncio.timeout(self._settings.health.answer_s):
+            async with timeout(self._settings.health.answer_s):
                 return await worker.call.state.start() or ()
         except deaths():
             return None

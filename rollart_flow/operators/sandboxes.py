@@ -34,6 +34,7 @@ from rollart_flow.sandbox.pool_demand import PoolSettings
 from rollart_flow.sandbox.pool_socket import PoolSocket, sweep_sockets
 from rollart_flow.sandbox.registry import SANDBOXES
 from rollart_flow.schema import to_table
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Event, EventKind, Reason
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class BoxRows:
 
     async def _send_later(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_ROWS_S):
+            async with timeout(_ROWS_S):
                 await self._last.wait()
         while self._records:
             await self._send()

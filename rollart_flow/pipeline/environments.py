@@ -17,6 +17,7 @@ from rollart_flow.isolation.thread import CallThread
 from rollart_flow.models.version_zero import check_pretrained, policy_codec
 from rollart_flow.pipeline.generating import GeneratingNode
 from rollart_flow.pipeline.graph import Graph
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Split, Task
 
 _MAKE_S = 60.0
@@ -85,7 +86,7 @@ async def _make(domains: list[Domain], source: Path) -> None:
 
     made = [asyncio.ensure_future(make(domain)) for domain in domains]
     try:
-        async with asyncio.timeout(_MAKE_S):
+        async with timeout(_MAKE_S):
             await asyncio.gather(*made)
     except TimeoutError as error:
         late = (d.name for d, each in zip(domains, made, strict=True) if each.cancelled())

@@ -5,13 +5,13 @@ fails, hangs or returns nonsense changes no reward and fails no trajectory. What
 verdict.
 """
 
-import asyncio
 from dataclasses import dataclass, field
 
 from rollart_flow.errors import SettingsError
 from rollart_flow.rewards.base import CheckedScore, RewardFunction, Score, finite
 from rollart_flow.rewards.composition import Call, Combined
 from rollart_flow.text import one_line
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Trajectory
 from rollart_flow.types.verdicts import Verdict, VerdictKind
 
@@ -60,7 +60,7 @@ class Watched(Combined):
             return scored.value
         certainty = None
         try:
-            async with asyncio.timeout(self.timeout_s):
+            async with timeout(self.timeout_s):
                 found = await call(self.judge, trajectory)
             certainty = min(1.0, max(0.0, finite(found.reward, "the judge")))
             said = next(

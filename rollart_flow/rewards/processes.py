@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from rollart_flow.control.loop.waits import Signal
 from rollart_flow.errors import RewardTimeoutError
 from rollart_flow.isolation.process import Isolated
+from rollart_flow.timeouts import timeout
 
 _HANDLER = "rollart_flow.rewards.child_handler:RewardHandler"
 START_S = 300.0
@@ -138,7 +139,7 @@ class Processes:
         if process is None:
             process = Loaded(await Isolated.start(_HANDLER, self._environ))
         try:
-            async with asyncio.timeout(START_S):
+            async with timeout(START_S):
                 await process.isolated.call({"function": where})
         except TimeoutError as error:
             raise RewardTimeoutError(f"not loaded within {START_S:g} s") from error

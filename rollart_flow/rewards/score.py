@@ -45,6 +45,7 @@ from rollart_flow.rewards.composition import (
 from rollart_flow.rewards.processes import Deadline, Processes
 from rollart_flow.secret import masked, variables_in
 from rollart_flow.text import NewTexts, one_line, trace
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import TRAINABLE, Outcome, Reason, Trajectory
 from rollart_flow.types.trajectories import unscored
 from rollart_flow.types.verdicts import Verdict
@@ -117,7 +118,7 @@ class Scorer:
         if self._function is environment_reward:  # a sum of checked numbers, which needs no limit
             return self._result(typed_score(environment_reward(trajectory)))
         try:
-            async with asyncio.timeout(timeout_s) as limit:
+            async with timeout(timeout_s) as limit:
                 deadline = Deadline(limit)
                 try:
                     score = await self._call(deadline, self._function, trajectory)

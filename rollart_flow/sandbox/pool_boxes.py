@@ -1,6 +1,5 @@
 """One box of a pool, from the beginning of its start to its end, and the row that tells of it."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -10,6 +9,7 @@ from rollart_flow.errors import SandboxError, SandboxFileError
 from rollart_flow.sandbox.base import KilledBy, Sandbox, SandboxSnapshot, SandboxSpec
 from rollart_flow.sandbox.box_calls import Message, box_answer
 from rollart_flow.text import one_line
+from rollart_flow.timeouts import timeout
 
 Create = Callable[[SandboxSpec, SandboxSnapshot | None], Awaitable[Sandbox]]
 """Starts a box and waits until it answers, as `SandboxVariant.create` does."""
@@ -94,7 +94,7 @@ class PooledBox:
             SandboxError: the box could not be started, or not in time.
         """
         try:
-            async with asyncio.timeout(limit_s):
+            async with timeout(limit_s):
                 self._box = await create(spec, snapshot)
         except TimeoutError:
             raise SandboxError(f"the sandbox was not ready after {limit_s:g} s") from None
@@ -149,7 +149,7 @@ class PooledBox:
         """Return the number of processes that commands left; None if the box does not answer."""
         assert self._box is not None
         try:
-            async with asyncio.timeout(limit_s):
+            async with timeout(limit_s):
                 return await self._box.processes()
         except (TimeoutError, SandboxError, SandboxFileError):
             return None

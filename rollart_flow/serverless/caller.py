@@ -20,6 +20,7 @@ from rollart_flow.retries import pause_s
 from rollart_flow.serverless.policy import CallPolicy
 from rollart_flow.serverless.transports.base import Transport
 from rollart_flow.text import counted
+from rollart_flow.timeouts import timeout, timeout_at
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class EndpointBreaker:
                 return True
             until = None if self._probing else self._open_until
             try:
-                async with asyncio.timeout_at(until) as limit:
+                async with timeout_at(until) as limit:
                     await self._changed.wait()
             except TimeoutError:
                 if not limit.expired():
@@ -118,7 +119,7 @@ class Caller:
         """
         troubles: list[EndpointTroubleError] = []
         try:
-            async with asyncio.timeout(self.policy.deadline_s) as limit:
+            async with timeout(self.policy.deadline_s) as limit:
                 return await self._attempts(body, troubles)
         except TimeoutError as error:
             if not limit.expired():

@@ -16,6 +16,7 @@ from rollart_flow.rewards.base import RewardFunction
 from rollart_flow.rewards.score import Scorer
 from rollart_flow.serverless import contract
 from rollart_flow.serverless.contract import Answer, CallFailure, RewardCall
+from rollart_flow.timeouts import timeout_at
 from rollart_flow.types import TRAINABLE, Reason
 
 REMEMBERED = 4096
@@ -124,7 +125,7 @@ class Endpoint:
         if not self._places.locked():
             return await self._places.acquire()
         try:
-            async with asyncio.timeout_at(until):
+            async with timeout_at(until):
                 return await self._places.acquire()
         except TimeoutError:
             return False

@@ -5,7 +5,6 @@ must name JSON as its content, which a browser asks permission for first, and an
 server as its Host, which a page that rebinds its own name cannot.
 """
 
-import asyncio
 import hmac
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rollart_flow.request_hosts import host_name, is_address
 from rollart_flow.secret import Secret
+from rollart_flow.timeouts import timeout
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -48,7 +48,7 @@ class RequestChecks:
         """Return the body of an admitted request. Raises RefusedError."""
         self._check(request)
         try:
-            async with asyncio.timeout(BODY_S):
+            async with timeout(BODY_S):
                 return await _read(request)
         except TimeoutError:
             raise RefusedError(408, f"no whole body within {BODY_S:g} s") from None

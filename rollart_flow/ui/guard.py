@@ -4,7 +4,6 @@ The invariant: no page of another site reads a run or has a query run, and what 
 sends can neither load nor run anything that is not its own.
 """
 
-import asyncio
 import hmac
 import secrets
 from collections.abc import Collection
@@ -18,6 +17,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rollart_flow.request_hosts import host_name, is_address, is_loopback
+from rollart_flow.timeouts import timeout
 
 _POLICY = "; ".join(
     (
@@ -164,7 +164,7 @@ class UiGuard:
     async def _log_in(self, request: Request) -> Response:
         body = bytearray()
         try:
-            async with asyncio.timeout(_FORM_S):
+            async with timeout(_FORM_S):
                 async for piece in request.stream():
                     body += piece
                     if len(body) > _LONGEST_FORM_BYTES:

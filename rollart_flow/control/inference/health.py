@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.protocols import Emit, EngineCommands
 from rollart_flow.errors import EngineError, SettingsError, WorkerAwayError, WorkerLostError
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Event, EventKind, Reason
 
 
@@ -71,7 +72,7 @@ async def _watch(
     while True:
         await asyncio.sleep(limits.every_s)
         try:
-            async with asyncio.timeout(limit_s):
+            async with timeout(limit_s):
                 await worker.ping()
             await engines.rejoin(worker.name)
             limit_s, answered_s = limits.answer_s, loop.time()

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary, ref
 
 from rollart_flow.control.protocols import Emit
 from rollart_flow.errors import SettingsError
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Event, EventKind
 
 _SHOWN_WAITS = 20
@@ -204,7 +205,7 @@ async def within(seconds: float, event: asyncio.Event) -> None:
     if seconds <= 0:
         return
     try:
-        async with asyncio.timeout(seconds):
+        async with timeout(seconds):
             await event.wait()
     except TimeoutError:
         return

@@ -19,6 +19,7 @@ from rollart_flow.control.rollout.dispatch import FREE, Dispatch
 from rollart_flow.control.rollout.guarded_env import GuardedEnvironment
 from rollart_flow.control.rollout.interrupts import AttemptResult, Interruptible, TimeLimit
 from rollart_flow.control.rollout.recorder import Recorder
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Assignment, AttemptLimits, Trajectory
 
 _ASK_AGAIN_S = 20.0
@@ -173,7 +174,7 @@ class AttemptManager(ABC):
             self._clearance = asyncio.get_running_loop().create_future()
             try:
                 with waiting(f"clearance({self.assignment.trajectory_id})"):
-                    async with asyncio.timeout(_ASK_AGAIN_S):
+                    async with timeout(_ASK_AGAIN_S):
                         await self._clearance
             except TimeoutError:
                 if (refused := await self._refused()) is not None:

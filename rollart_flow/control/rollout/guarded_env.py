@@ -32,6 +32,7 @@ from rollart_flow.control.rollout.interrupts import (
 )
 from rollart_flow.errors import EnvironmentTimeoutError
 from rollart_flow.text import one_line
+from rollart_flow.timeouts import timeout
 from rollart_flow.types import Action, Observation, Outcome, Reason, Tool
 from rollart_flow.types.verdict_checks import checked_report
 from rollart_flow.types.verdicts import AttemptReport
@@ -198,7 +199,7 @@ class GuardedEnvironment:
         limit_s = None if self._timeout_s == math.inf else self._timeout_s
         try:
             with waiting(f"close({self._name})"):
-                async with asyncio.timeout(limit_s):
+                async with timeout(limit_s):
                     await environment.close()
         except TimeoutError:
             return f"close took over {self._timeout_s:g} s"

@@ -9,6 +9,7 @@ import asyncio
 
 from rollart_flow.control.protocols import END, Order
 from rollart_flow.control.scheduler.rollout_scheduler import RolloutScheduler
+from rollart_flow.timeouts import timeout
 
 POLL_S = 20.0
 """Longest time that a call waits for orders [s]."""
@@ -36,7 +37,7 @@ class RolloutPolls:
         Raises:
             UnknownClientError: see `control.protocols.Admission.orders`.
         """
-        limit = asyncio.timeout(0.0 if self._closed else POLL_S)
+        limit = timeout(0.0 if self._closed else POLL_S)
         self._waiting[limit] = None
         try:
             async with limit:

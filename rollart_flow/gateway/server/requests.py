@@ -4,7 +4,6 @@ The invariant: a body is read only for a client with a key of an open session, n
 limit, and never for longer than `BODY_S`.
 """
 
-import asyncio
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +11,7 @@ from starlette.requests import Request
 
 from rollart_flow.gateway.core.calls import CallRefusedError, Refusal
 from rollart_flow.request_hosts import host_name, is_loopback
+from rollart_flow.timeouts import timeout
 
 LONGEST_BODY_BYTES = 32 << 20
 """Longest body of a request."""
@@ -116,7 +116,7 @@ class RequestBody:
             ClientDisconnect: the client left.
         """
         try:
-            async with asyncio.timeout(BODY_S):
+            async with timeout(BODY_S):
                 return await self._read()
         except TimeoutError:
             raise HttpRefusedError(408, f"no whole body within {BODY_S:g} s") from None

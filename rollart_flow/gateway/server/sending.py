@@ -1,12 +1,12 @@
 """ResponseSender: the response to one request, in whole or in pieces."""
 
-import asyncio
 from collections.abc import Mapping
 
 from starlette.types import Send
 
 from rollart_flow.gateway.wires.base import JSON_HEADERS, JsonObject, WireReply
 from rollart_flow.gateway.wires.events import json_bytes
+from rollart_flow.timeouts import timeout
 
 SEND_S = 60.0
 """Longest time for which a client may take nothing of its answer [s]."""
@@ -55,7 +55,7 @@ class ResponseSender:
             ClientLeftError: the client takes nothing.
         """
         try:
-            async with asyncio.timeout(SEND_S):
+            async with timeout(SEND_S):
                 await self._send({"type": "http.response.body", "body": body, "more_body": more})
         except TimeoutError:
             raise ClientLeftError from None

@@ -24,6 +24,7 @@ from rollart_flow.sandbox.base import SandboxSpec
 from rollart_flow.sandbox.bubblewrap.command_line import command_line
 from rollart_flow.sandbox.bubblewrap.roots import BoxRoot
 from rollart_flow.sandbox.owner import owner_labels
+from rollart_flow.timeouts import timeout
 
 READY_S = 30.0
 """Longest time for a box to become ready [s]."""
@@ -104,7 +105,7 @@ class Launched:
             SandboxError: the box ended first, with bubblewrap's message, or took too long.
         """
         try:
-            async with asyncio.timeout(READY_S):
+            async with timeout(READY_S):
                 await connection.ready
         except TimeoutError:
             raise SandboxError(f"the sandbox was not ready after {READY_S:g} s") from None

@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import dataclass
 
 from rollart_flow.errors import SandboxError
+from rollart_flow.timeouts import timeout
 
 _QUICK_S = 60.0
 """Longest time of a call that moves no image [s]."""
@@ -49,7 +50,7 @@ class Client:
         except OSError as error:
             raise SandboxError(f"{self.program} cannot be run: {error}") from error
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 stdout, stderr = await process.communicate()
         except TimeoutError:
             raise SandboxError(self._too_long(arguments, timeout_s)) from None

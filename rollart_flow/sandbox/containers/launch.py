@@ -35,6 +35,7 @@ from rollart_flow.sandbox.containers.command_line import (
 )
 from rollart_flow.sandbox.containers.images import ContainerImage
 from rollart_flow.sandbox.owner import is_owned, owner_label, process_namespace, sweep_folders
+from rollart_flow.timeouts import timeout
 
 _REMOVALS, _REMOVAL_S = 100, 0.05
 _SOCKETS, _PREFIX = "/var/tmp", "rollart-agent-"
@@ -102,7 +103,7 @@ class Container:
         """Wait for the agent, and for its first message."""
         with ExitStack() as undone:
             try:
-                async with asyncio.timeout(READY_S):
+                async with timeout(READY_S):
                     await _readable(listening)
                     ours, _ = listening.accept()
                     undone.callback(ours.close)

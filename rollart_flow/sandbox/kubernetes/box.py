@@ -32,6 +32,7 @@ from rollart_flow.sandbox.command_results import (
 )
 from rollart_flow.sandbox.kubernetes.cluster import ClusterConnection
 from rollart_flow.sandbox.kubernetes.requests import COMMAND, parsed_answer, request_bytes
+from rollart_flow.timeouts import timeout
 
 _MARGIN_S = 60.0
 """Time beyond that of its command after which an exec counts as lost [s]."""
@@ -242,7 +243,7 @@ class PodSandbox(Sandbox):
         most = max(most, self.spec.limits.output_kb << 13) + _HEAD_BYTES
         request = request_bytes(operation, arguments, given)
         try:
-            async with asyncio.timeout(timeout_s + _MARGIN_S):
+            async with timeout(timeout_s + _MARGIN_S):
                 output, status = await self._cluster.exec(self._name, COMMAND, request, most)
         except (SandboxError, TimeoutError) as error:
             self._ended.set()

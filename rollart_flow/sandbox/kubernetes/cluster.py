@@ -15,6 +15,7 @@ from typing import Any
 
 from rollart_flow.errors import SandboxError, SettingsError
 from rollart_flow.sandbox.kubernetes.pod import CONTAINER, POLICY, policy_manifest
+from rollart_flow.timeouts import timeout
 
 KUBECONFIG = "KUBECONFIG"
 """Environment variable with the files that name clusters, as for kubectl."""
@@ -84,7 +85,7 @@ class ClusterConnection:
         """
         name = manifest["metadata"]["name"]
         try:
-            async with asyncio.timeout(ready_s):
+            async with timeout(ready_s):
                 await self._pods.create_namespaced_pod(self.namespace, manifest)
                 await self._running(name)
         except TimeoutError:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from rollart_flow.errors import EndpointTroubleError, ServerlessError
 from rollart_flow.registry import Requirement
 from rollart_flow.serverless.contract import WARM, encode
+from rollart_flow.timeouts import timeout
 
 _WARM_S = 60.0
 """Maximum time in seconds for an endpoint to start."""
@@ -61,7 +62,7 @@ class TransportVariant:
 async def limited(timeout_s: float) -> AsyncIterator[None]:
     """Limit a block to `timeout_s` seconds and convert its timeout to EndpointTroubleError."""
     try:
-        async with asyncio.timeout(timeout_s) as limit:
+        async with timeout(timeout_s) as limit:
             yield
     except TimeoutError:
         if not limit.expired():

@@ -19,6 +19,7 @@ from rollart_flow.simulation.measured import Measured
 from rollart_flow.simulation.models.engine import DisaggregatedEngine, MakeEngine, SimulatedEngine
 from rollart_flow.simulation.record import Activity, ActivitySpan, PoolTimes
 from rollart_flow.simulation.scenario import Scenario
+from rollart_flow.timeouts import timeout
 
 T = TypeVar("T")
 
@@ -267,7 +268,7 @@ class SharedMachine:
         factor = 1 + stretch if self._running and not suspended else 1.0
         started = loop.time()
         try:
-            async with asyncio.timeout(left_s * factor):
+            async with timeout(left_s * factor):
                 await self._changed.wait()
         except TimeoutError:
             return 0.0
