@@ -42,6 +42,7 @@ from tests.benchmarks.paper.parameters import (
 )
 from tests.benchmarks.paper.published import figures
 from tests.benchmarks.paper.scenarios import Scenarios
+from tests.benchmarks.paper.simplex import Point, descend
 from tests.simulation.scenarios import ONE_POOL
 
 LINKS = FAMILIES[0]
@@ -86,8 +87,9 @@ def test_nothing_is_fitted_of_the_assumed_parameters() -> None:
     assert Scenarios().software().costs == ASSUMED.costs == {}
     engine = Scenarios(fitted(START)).software().costs["H800"]
     assert engine.compute_share == VLLM_ON_H100.compute_share
-    assert engine.pass_s == VLLM_ON_H100.pass_s
-    assert engine.sequence_s == VLLM_ON_H100.sequence_s
+    assert engine.pass_s == START["pass_s"] > KNOBS["pass_s"].low == VLLM_ON_H100.pass_s
+    assert engine.sequence_s == START["sequence_s"]
+    assert KNOBS["sequence_s"].low == VLLM_ON_H100.sequence_s
     assert engine.hop_s == 0.0
 
 
@@ -125,6 +127,24 @@ def test_a_fit_comes_nearer_to_what_it_is_fitted_to() -> None:
     assert {n: v for n, v in values.items() if n not in family.knobs} == {
         n: v for n, v in START.items() if n not in family.knobs
     }
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_a_value_lies_at_a_share_of_the_range_of_its_knob(name: str) -> None:
+    knob = KNOBS[name]
+    assert knob.share(knob.at(0.3)) == pytest.approx(0.3)
+    assert (knob.share(knob.low / 2), knob.share(knob.high * 2)) == (0.0, 1.0)
+
+
+def test_a_simplex_search_finds_the_least_of_a_valley_and_stays_within_the_cube() -> None:
+    def valley(point: Point) -> float:
+        assert all(0 <= x <= 1 for x in point)
+        x, y, z = point
+        return (x - 0.6) ** 2 + 10 * (y - x * x) ** 2 + (z - 1.5) ** 2
+
+    found = descend((0.1, 0.95, 0.5), valley, moves=120)
+    assert found == pytest.approx((0.6, 0.36, 1.0), abs=0.02)
+    assert descend(found, valley, moves=0) == found
 
 
 def test_a_figure_is_left_out_as_a_whole_and_predicted_by_the_others() -> None:

@@ -21,6 +21,7 @@ from tests.benchmarks.paper.figures import (
     rollout_s,
     step_s,
 )
+from tests.benchmarks.paper.rollart.characterization import judged as software_judged
 from tests.benchmarks.paper.rollart.characterization import software as software_launched
 from tests.benchmarks.paper.scenarios import MIXTURE_OF_EXPERTS, MODELS, Scenarios
 
@@ -88,6 +89,7 @@ def predictions(given: Scenarios, steps: int = 3) -> Mapping[str, Prediction]:
         "software training share": Prediction(whole, measures.training_share),
         "software reset share": Prediction(whole, measures.reset_share),
         "software failures": Prediction(failing, step_s),
+        "software judge": Prediction(software_judged(given), reward_utilization),
         "software environments": Prediction(Case(silent, sync(), steps=2), rollout_s, whole),
     }
     for kind, serverless in (("local", False), ("serverless", True)):

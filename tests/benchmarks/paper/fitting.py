@@ -1,10 +1,10 @@
 """A fit of the parameters to absolute numbers of the papers, and what it predicts of the others.
 
-Knobs of one family of tasks are fitted together to the numbers that depend on them, by a search
-along the coordinates in logarithms, from the best of several points. Where a paper reports the
-quotient of two times, both times are fitted or neither is: the quotient itself never is, and is not
-counted as predicted where both are fitted. The invariant: the fitted values and the observations
-they came from are in `fitted.json`, which `stored_fit` reads.
+Knobs of one family of tasks are fitted together to the numbers that depend on them, by the simplex
+search of Nelder and Mead (1965) in logarithms, from the best of several points. Where a paper
+reports the quotient of two times, both times are fitted or neither is: the quotient itself never
+is, and is not counted as predicted where both are fitted. The invariant: the fitted values and the
+observations they came from are in `fitted.json`, which `stored_fit` reads.
 """
 
 import json
@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import product
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -23,9 +22,10 @@ from tests.benchmarks.paper.figures import Finished
 from tests.benchmarks.paper.kept import simulate_cases
 from tests.benchmarks.paper.parameters import KNOBS, STORED, VLLM_VERSION, fitted
 from tests.benchmarks.paper.scenarios import Scenarios
+from tests.benchmarks.paper.simplex import Point, descend
 
-ROUNDS = 2
-"""Passes over the knobs of a family; each halves the steps of the one before."""
+MOVES = 8
+"""Moves of a simplex for each knob of a family."""
 POINTS = 12
 """Points within the bounds of the knobs of a family that a search may begin at."""
 SEED = 0
@@ -64,6 +64,31 @@ FAMILIES = (
         ),
     ),
     Family(
+        "software",
+        (
+            "swe_response", "swe_sigma", "swe_experts", "step_scale", "launch_s", "slow_launch_s",
+            "training_share", "pass_s", "sequence_s", "hop_s",
+        ),
+        (
+            "software step", "software training share", "software environments",
+            "software reset share", "software failures", "software judge",
+            *(
+                f"nodes {prefill} {kind} {model}"
+                for model in ("32B", "30B-A3B")
+                for prefill in (1, 2)
+                for kind in ("apart", "together")
+            ),
+        ),
+        (
+            "Figure 3: step",
+            "Figure 3: training's share",
+            "Figure 3: generation's share",
+            "Figure 3: reset's share of a step",
+            "Figure 6",
+            "Table 5",
+        ),
+    ),
+    Family(
         "thoughts",
         ("thought_response", "thought_sigma", "thought_spread", "thought_agreement"),
         ("thought length", "filtered batch", "replicated 32x16", "replicated 32x16 together"),
@@ -80,25 +105,6 @@ FAMILIES = (
         ("wait_turns", "wait_sigma"),
         ("redundant 32x8", "redundant 36x12"),
         ("ROLL Flash Figure 10: 36x12",),
-    ),
-    Family(
-        "software",
-        (
-            "swe_response", "swe_sigma", "swe_experts", "step_scale", "launch_s", "slow_launch_s",
-            "training_share", "hop_s",
-        ),
-        (
-            "software step", "software training share", "software environments",
-            "software reset share", "software failures", "nodes 1 together 32B",
-            "nodes 1 together 30B-A3B",
-        ),
-        (
-            "Figure 3: step",
-            "Figure 3: training's share",
-            "Figure 3: generation's share",
-            "Figure 3: reset's share of a step",
-            "Table 5: rollout on 1P3D colocated",
-        ),
     ),
 )  # fmt: skip
 
@@ -176,19 +182,15 @@ def fit_family(
 def _descend(
     knobs: Sequence[str], first: Mapping[str, float], loss: Callable[[Mapping[str, float]], float]
 ) -> dict[str, float]:
-    """The values that a search along the coordinates ends at, from the first ones."""
-    best, least = dict(first), loss(first)
-    for round_ in range(ROUNDS):
-        for name, direction in product(knobs, (1.0, -1.0)):
-            knob = KNOBS[name]
-            factor = (knob.high / knob.low) ** (direction / 8 / 2**round_)
-            while True:
-                value = min(knob.high, max(knob.low, best[name] * factor))
-                tried = best | {name: value}
-                if value == best[name] or (found := loss(tried)) >= least:
-                    break
-                best, least = tried, found
-    return best
+    """The best values that a simplex search finds from the first ones."""
+
+    def values_of(point: Point) -> dict[str, float]:
+        pairs = zip(knobs, point, strict=True)
+        return dict(first) | {name: KNOBS[name].at(share) for name, share in pairs}
+
+    start = tuple(KNOBS[name].share(first[name]) for name in knobs)
+    moves = MOVES * len(knobs)
+    return values_of(descend(start, lambda point: loss(values_of(point)), moves))
 
 
 def fit(oracle: Oracle, families: Sequence[Family] = FAMILIES) -> dict[str, float]:

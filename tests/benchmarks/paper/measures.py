@@ -28,12 +28,6 @@ def reset_of_rollout(run: Finished) -> float:
     return run.details.reset_s / run.rollout_s
 
 
-def generation_share(run: Finished) -> float:
-    """Share of the step time between the longest reset and the batch, steps of environments
-    included."""
-    return (run.rollout_s - run.details.reset_s) / run.row.report.step_s
-
-
 def longest_wait(run: Finished) -> float:
     """Largest share of a step in which training waited for its batch."""
     return run.details.longest_wait

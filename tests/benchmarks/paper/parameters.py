@@ -43,6 +43,13 @@ THOUGHT = SimulatedDomain(
 )  # fmt: skip
 """DAPO-Math with Qwen3-8B-Base: 2,000 tokens on average (ROLL Flash section 3.2)."""
 
+THINK = SimulatedDomain(
+    "dapo-math-think", turns=FixedLatency(1), prompt=LogNormal(300, 0.3, most=1_000),
+    observation=FixedLatency(1), response=LogNormal(9_500, 0.6, most=30_720), solved=0.6,
+)  # fmt: skip
+"""DAPO-Math with Qwen3-8B-Think: 11,000 tokens on average, at most 30,720 (ROLL Flash section 3.2
+and A.1); the spread is assumed."""
+
 ALFWORLD = SimulatedDomain(
     "alfworld", turns=Uniform(8, 30), prompt=LogNormal(700, 0.3, most=2_000),
     observation=LogNormal(60, 0.6, most=600), response=LogNormal(150, 0.8, most=4_096),
@@ -84,6 +91,7 @@ class Parameters:
     game: SimulatedDomain = GEM_GAME
     alfworld: SimulatedDomain = ALFWORLD
     thought: SimulatedDomain = THOUGHT
+    think: SimulatedDomain = THINK
     waiting: SimulatedDomain = WEB
     """Lengths and turns of the task whose environments take Gaussian times."""
 
@@ -126,6 +134,11 @@ class Knob:
         """The value at a share of the range, evenly in logarithms."""
         return self.low * math.pow(self.high / self.low, share)
 
+    def share(self, value: float) -> float:
+        """The share of the range that a value lies at, within the bounds."""
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return min(1.0, max(0.0, share))
+
 
 KNOBS = {
     "thought_response": Knob(1_400, 400, 6_400),
@@ -143,6 +156,8 @@ KNOBS = {
     "slow_launch_s": Knob(400, 200, 600),
     "step_scale": Knob(0.1, 0.02, 2.0),
     "training_share": Knob(0.3, 0.1, 0.5),
+    "pass_s": Knob(3e-3, 1.44e-3, 10e-3),
+    "sequence_s": Knob(1e-4, 14.5e-6, 5e-4),
     "hop_s": Knob(20e-6, 2e-6, 100e-6),
     "copy_gib_s": Knob(6, 2, 48),
     "rdma_s_per_gib": Knob(0.1, 0.02, 0.4),
@@ -150,9 +165,12 @@ KNOBS = {
 }
 """Medians of lengths [tokens] and of turns, sigmas of logarithms, the share of tasks that all
 attempts solve or none, the length of responses of 30B-A3B over those of 32B, the factor of all the
-times of steps of environments, the share of the peak that training attains, the latency of a step
-of an all-reduce with the work of the engine to keep several devices in step [s], rates [GiB/s] and
-times [s]."""
+times of steps of environments, the share of the peak that training attains, what an engine does for
+each pass, and for each sequence in it [s], the latency of a step of an all-reduce with the work of
+the engine to keep several devices in step [s], rates [GiB/s] and times [s].
+
+The papers' engines are vLLM 0.8.4 (ROLLART section 7.1, ROLL Flash appendix A.1), which did more of
+its work between passes: that of `VLLM_ON_H100` is the least of both knobs."""
 
 FORWARD_PASSES = 6
 """Work of the papers' training, in forward passes: logprobs, a step of three, activations that are
@@ -178,11 +196,16 @@ context of 32,768 tokens (sections 3.1 and 7.1); assumed."""
 
 def fitted(values: Mapping[str, float]) -> Parameters:
     """The parameters for values of the knobs; engines cost what was measured on an H100, but for
-    the all-reduces of several devices.
+    their work beside the kernels and the all-reduces of several devices.
 
     Kernels that wait for arithmetic come nearer to the peak of an H20, which has little; assumed.
     """
-    engine = replace(VLLM_ON_H100, hop_s=values["hop_s"])
+    engine = replace(
+        VLLM_ON_H100,
+        pass_s=values["pass_s"],
+        sequence_s=values["sequence_s"],
+        hop_s=values["hop_s"],
+    )
     swe, response = _software(values), values["swe_response"] * values["swe_experts"]
     math_sigma = values["math_sigma"]
     return Parameters(
@@ -211,7 +234,22 @@ def fitted(values: Mapping[str, float]) -> Parameters:
             task_spread=values["thought_spread"],
             agreement=values["thought_agreement"],
         ),
+        think=_alike(THINK, values["thought_sigma"]),
         waiting=replace(WEB, turns=LogNormal(values["wait_turns"], values["wait_sigma"], most=30)),
+    )
+
+
+def _alike(domain: SimulatedDomain, sigma: float) -> SimulatedDomain:
+    """A domain whose responses to one task spread as given at most, and all of them as before."""
+    response = domain.response
+    if not isinstance(response, LogNormal):
+        raise TypeError(f"responses of {domain.name} are no LogNormal")
+    whole = math.hypot(response.sigma, domain.task_spread)
+    within = min(sigma, whole)
+    return replace(
+        domain,
+        response=LogNormal(response.median, within, most=response.most),
+        task_spread=math.sqrt(whole**2 - within**2),
     )
 
 

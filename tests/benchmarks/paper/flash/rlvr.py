@@ -17,7 +17,6 @@ from tests.benchmarks.paper.flash.scenarios import (
     RESPONSES,
     ROLLOUTS,
     SIZES,
-    THINK,
     asynchronous,
     thoughts,
 )
@@ -45,7 +44,7 @@ def figures(given: Scenarios) -> Iterator[Figure]:
 
 
 def _scaling(given: Scenarios) -> Iterator[Figure]:
-    for domain, kind in ((THINK, "Think"), (given.parameters.thought, "Base")):
+    for domain, kind in ((given.parameters.think, "Think"), (given.parameters.thought, "Base")):
         async_ = {n: _async(given, domain, n) for n in (16, 128)}
         naive, roll = (
             {n: _in_turns(given, domain, n, schedule) for n in (16, 128)}
@@ -77,21 +76,22 @@ def _in_turns(given: Scenarios, domain: SimulatedDomain, devices: int, schedule:
 
 
 def _ratios(given: Scenarios) -> Iterator[Figure]:
-    base = Case(thoughts(given, THINK, train=40, infer=0), sync_plus(), steps=2)
+    think = given.parameters.think
+    base = Case(thoughts(given, think, train=40, infer=0), sync_plus(), steps=2)
     for train, infer, alpha, published in (
         (16, 24, 2, 2.0),
         (32, 8, 1, 1.25),
         (24, 16, 1, 1.28),
         (24, 16, 2, 1.64),
     ):
-        scenario = thoughts(given, THINK, train=train, infer=infer)
+        scenario = thoughts(given, think, train=train, infer=infer)
         ours = asynchronous(scenario, alpha)
         where = "Figure 3a" if (train, infer) == (16, 24) else "Takeaway 3"
         name = f"ROLL Flash {where}: async({alpha}), {train}Train{infer}Infer over Sync-ROLL"
         yield Figure(name, ours, base, (published, published), token_s, _WHY_3)
     for n in (32, 512):
-        ours = asynchronous(thoughts(given, THINK, train=16, infer=24, rollouts=n), 2)
-        slow = Case(thoughts(given, THINK, train=40, infer=0, rollouts=n), sync_plus(), 0, 2)
+        ours = asynchronous(thoughts(given, think, train=16, infer=24, rollouts=n), 2)
+        slow = Case(thoughts(given, think, train=40, infer=0, rollouts=n), sync_plus(), 0, 2)
         name = f"ROLL Flash Figure 3b: async over Sync-ROLL, {n} rollouts"
         yield Figure(name, ours, slow, None, token_s)
 
@@ -127,7 +127,7 @@ def _smallest(given: Scenarios) -> Iterator[Figure]:
 
 
 def _table_1(given: Scenarios, what: str, published: int, **changes: object) -> SmallestAlpha:
-    scenario = thoughts(given, THINK, train=24, infer=16, **changes)  # type: ignore[arg-type]
+    scenario = thoughts(given, given.parameters.think, train=24, infer=16, **changes)  # type: ignore[arg-type]
     tried = tuple((alpha, asynchronous(scenario, alpha)) for alpha in ALPHAS)
     span = (float(published), float(published))
     name = f"ROLL Flash Table 1: ratio required, {what}"

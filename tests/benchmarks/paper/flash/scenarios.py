@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rollart_flow.control.schedule.schedules import flash
 from rollart_flow.simulation.hardware import H800, QWEN3_8B, QWEN3_14B, SimulatedModel
-from rollart_flow.simulation.latencies import FixedLatency, Gaussian, LogNormal
+from rollart_flow.simulation.latencies import Gaussian
 from rollart_flow.simulation.report.comparison import Case
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.workloads import SimulatedDomain
@@ -21,12 +21,6 @@ RESPONSES = 16
 """Responses to a prompt (appendix A.1)."""
 ROLLOUTS = 256
 """Size of a rollout (section 3.2)."""
-
-THINK = SimulatedDomain(
-    "dapo-math-think", turns=FixedLatency(1), prompt=LogNormal(300, 0.3, most=1_000),
-    observation=FixedLatency(1), response=LogNormal(9_500, 0.6, most=30_720), solved=0.6,
-)  # fmt: skip
-"""DAPO-Math with Qwen3-8B-Think: 11,000 tokens on average, at most 30,720 (section 3.2, A.1)."""
 
 
 def asynchronous(scenario: Scenario, alpha: int) -> Case:
