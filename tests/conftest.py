@@ -4,6 +4,7 @@ import faulthandler
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from fcntl import LOCK_EX, flock
@@ -33,8 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep the standard error that there is before output is captured.
 
     Collecting tests makes millions of objects that stay: to look for garbage among them again and
-    again would take longer than to make them.
+    again would take longer than to make them. A shell has what it starts in the background ignore
+    SIGINT, and so would the commands that tests interrupt.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_STDERR] = os.dup(2)
     gc.disable()
 

@@ -7,14 +7,20 @@ with `own_ray` or `ray_nodes`. The order of modules in `tests.spread` sees to it
 started once.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+# A thread that outlives its Ray, as Ray Serve's may, would start another one by a call of its own.
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
+
 import ray
 from ray.cluster_utils import Cluster as RayCluster
+
+del os.environ["RAY_ENABLE_AUTO_CONNECT"]
 
 _STARTS = 3
 """How often a Ray is started before a test fails."""

@@ -7,7 +7,9 @@ started once, and a repeated read returns the same answer.
 A restarted worker holds the initial weights. A worker whose engine has failed permanently exits, so
 that another is started in its place. The invariant: a worker accepts no request before `serve` has
 set its version, and answers a message meant for a previous process with the identifier of the
-current one, so that the sender learns which requests are lost.
+current one, so that the sender learns which requests are lost. Each client of a worker that was
+told to leave learns of it once, with its requests in flight or with its next ones, even if the
+worker serves again by then: others may serve in its place.
 """
 
 import asyncio
@@ -93,6 +95,8 @@ class EngineWorker(ActorGenCls):
         self._serves = False
         self._left = False
         """Whether the worker was told to serve no request until `serve`."""
+        self._told: set[str] | None = None
+        """Clients that know that the worker has left; None if it never did."""
         self._suspended = False
         self._commands = asyncio.Lock()
 
@@ -116,16 +120,19 @@ class EngineWorker(ActorGenCls):
         """
         if incarnation != self._incarnation:
             return
+        gone = self._left or (self._told is not None and client not in self._told)
         for request in requests:
-            if self._left:
-                self._feed(client).publish(EngineFailure(request.request_id, self._gone()))
+            if gone:
+                self._say_gone(client, request)
             elif request.request_id not in self._running:
-                task = asyncio.create_task(self._generate(self._feed(client), request))
+                task = asyncio.create_task(self._generate(client, request))
                 self._running[request.request_id] = task
-                task.add_done_callback(partial(self._ended, request.request_id))
+                task.add_done_callback(partial(self._ended, client, request))
 
-    def _ended(self, request_id: str, task: asyncio.Task[None]) -> None:
-        del self._running[request_id]
+    def _ended(self, client: str, request: GenerationRequest, task: asyncio.Task[None]) -> None:
+        del self._running[request.request_id]
+        if self._left and task.cancelled():  # maybe before it began
+            self._say_gone(client, request)
 
     @register()
     async def poll(
@@ -172,7 +179,7 @@ class EngineWorker(ActorGenCls):
         """
         async with self._command("leave"):
             await self._suspend()
-            self._left = True
+            self._left, self._told = True, set()
             tasks = tuple(self._running.values())
             for task in tasks:
                 task.cancel()
@@ -225,8 +232,12 @@ class EngineWorker(ActorGenCls):
         await self._loader.load(version, tensors)
         return pull
 
-    def _gone(self) -> WorkerLeftError:
-        return WorkerLeftError(f"worker {self.placement.worker} serves nothing for now")
+    def _say_gone(self, client: str, request: GenerationRequest) -> None:
+        if self._told is not None:
+            self._told.add(client)
+        said = f"worker {self.placement.worker} has left; others may serve in its place"
+        failure = EngineFailure(request.request_id, WorkerLeftError(said))
+        self._feed(client).publish(failure)
 
     @register()
     async def version(self) -> int:
@@ -265,15 +276,12 @@ class EngineWorker(ActorGenCls):
     def _feed(self, client: str) -> ReplayableQueue[Delivery]:
         return self._feeds.setdefault(client, ReplayableQueue(f"{self.placement.worker}/{client}"))
 
-    async def _generate(self, feed: ReplayableQueue[Delivery], request: GenerationRequest) -> None:
+    async def _generate(self, client: str, request: GenerationRequest) -> None:
+        feed = self._feed(client)
         try:
             with waiting(f"generation of {request.request_id}"):
                 async for chunk in self._engine.generate(request):
                     feed.publish(chunk)
-        except asyncio.CancelledError:
-            if self._left:
-                feed.publish(EngineFailure(request.request_id, self._gone()))
-            raise
         except EngineError as error:
             feed.publish(EngineFailure(request.request_id, error))
             self._end_if_failed()

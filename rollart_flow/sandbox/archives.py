@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rollart_flow.errors import ImageError
+from rollart_flow.sandbox.links import link_that_leads_out
 
 ENTRY = "entry"
 """Name of the one top entry of an archive that comes from a box."""
@@ -53,7 +54,7 @@ def unpack_entry(stream: BinaryIO, target: Path, limit: int, name: str = ENTRY) 
     of the entry, devices, sockets, or more than `limit` bytes of files, or a target that exists.
     """
     from rollart_flow.sandbox.images.archive import unpack
-    from rollart_flow.sandbox.images.tree import TreeWriter, link_that_leads_out
+    from rollart_flow.sandbox.images.tree import TreeWriter
 
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".download-", dir=target.parent))

@@ -16,7 +16,8 @@ from tests.local_ray import ray_nodes
 from tests.runner.local import events, run_with
 from tests.runner.world import source
 
-STEPS = 6
+STEPS = 40
+"""Enough that steps are left when the node leaves, a moment after the second."""
 
 TWO_DOMAINS = """
 

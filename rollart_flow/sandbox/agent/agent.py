@@ -184,6 +184,7 @@ class Agent:
             else:
                 os.makedirs(path, exist_ok=True)
                 with tarfile.open(fileobj=os.fdopen(0, "rb"), mode="r|") as archive:
+                    # Before Python 3.11.4 there are no filters, and all is extracted as it is.
                     archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
                     archive.extractall(path)
             code = 0
@@ -193,9 +194,8 @@ class Agent:
             os._exit(code)
 
     def _count(self, identity: int, descriptors: list[int]) -> None:
-        mine = str(os.getpid())
-        living = [pid for pid in os.listdir("/proc") if pid.isdecimal() and pid != mine]
-        self._answer(f"{identity} counted {sum(_state(pid)[0] != 'Z' for pid in living)}")
+        others = {pid for pid in os.listdir("/proc") if pid.isdecimal()} - {str(os.getpid())}
+        self._answer(f"{identity} counted {sum(_state(pid)[0] != 'Z' for pid in others)}")
 
     def _kill(self, identity: int, descriptors: list[int], victim: int) -> None:
         """Kill the command of a request with its descendants, also those in other sessions.

@@ -6,7 +6,6 @@ symbolic links only, without set-user-id bits, all of one owner, and no more byt
 its bounds.
 """
 
-import errno
 import os
 import shutil
 import stat
@@ -16,15 +15,13 @@ from typing import BinaryIO
 
 from rollart_flow.errors import ImageError
 from rollart_flow.sandbox.images.digest import BLOCK_BYTES
+from rollart_flow.sandbox.links import MOST_LINKS
 
 NOBODY = 65534
 """User and group of the files where this process is root; boxes run as this user then."""
 MOST_ENTRIES = 5_000_000
 """Largest number of entries of an image."""
 _PIECE_BYTES = 1 << 20
-_MOST_LINKS = 40
-_NO_LINK = (errno.EINVAL, errno.ENOENT, errno.ENOTDIR)
-"""Errors of reading what is no link, or is not there."""
 
 
 class TreeWriter:
@@ -154,7 +151,7 @@ class TreeWriter:
             here = b"/".join((self._root, *place, part))
             if (waiting or last) and os.path.islink(here):
                 links += 1
-                if links > _MOST_LINKS:
+                if links > MOST_LINKS:
                     raise ImageError(f"image: the path {path[:200]!r} follows too many links")
                 target = os.readlink(here)
                 if target.startswith(b"/"):
@@ -198,46 +195,6 @@ class TreeWriter:
         self._left_bytes -= size
         if self._left_bytes < 0:
             raise ImageError(f"image: it is larger than the {self._max_bytes >> 20} MiB allowed")
-
-
-def link_that_leads_out(top: Path) -> str | None:
-    """Return the path of a symbolic link of a tree that does not end within the tree, if any.
-
-    Links are followed step by step: `realpath` makes something else of a path that is longer than
-    the kernel takes.
-    """
-    if top.is_symlink():
-        return top.name
-    for folder, folders, names in os.walk(top):
-        inside = Path(folder).relative_to(top)
-        for name in (*folders, *names):
-            if os.path.islink(os.path.join(folder, name)) and _leads_out(top, inside / name):
-                return str(inside / name)
-    return None
-
-
-def _leads_out(top: Path, link: Path) -> bool:
-    """Whether a link of a tree passes through a place outside; a missing target may be anywhere."""
-    place, waiting, links = list(link.parts[:-1]), [link.name], 0
-    while waiting:
-        part = waiting.pop()
-        if part == "..":
-            if not place:
-                return True
-            place.pop()
-            continue
-        try:
-            target = os.readlink(top.joinpath(*place, part))
-        except OSError as error:
-            if error.errno not in _NO_LINK:
-                return True
-            place.append(part)
-            continue
-        links += 1
-        if links > _MOST_LINKS or target.startswith("/"):
-            return True
-        waiting += [name for name in reversed(target.split("/")) if name not in ("", ".")]
-    return False
 
 
 def _blocks(size: int) -> int:
