@@ -7,18 +7,24 @@ messages and has no record of it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from rollart_flow.control.loop.inbox import Inbox
 from rollart_flow.engines.base import Delivery, EngineFailure
 from rollart_flow.errors import EngineError
 from rollart_flow.resources import WorkerHandle
+from rollart_flow.resources.nodes import while_placed
 from rollart_flow.resources.reasons import failures, reason
 from rollart_flow.types import Chunk, GenerationRequest
 
 if TYPE_CHECKING:
     from rollart_flow.engines.worker import EngineWorker
+
+T = TypeVar("T")
+
+_QUIET_S = 10.0
+"""Time without chunks after which a worker's node is checked; many clients read from many [s]."""
 
 
 class RemoteInference:
@@ -95,8 +101,9 @@ class RemoteInference:
             return
         requests = self._take_unsent()
         try:
-            await self._worker.submit.start(self._client, self._incarnation, requests)
-        except failures() as error:
+            sent = self._worker.submit.start(self._client, self._incarnation, requests)
+            await self._answered(sent)
+        except failures(EngineError) as error:
             self._fail(requests, error)
 
     def _take_unsent(self) -> tuple[GenerationRequest, ...]:
@@ -107,18 +114,21 @@ class RemoteInference:
     async def _connect(self) -> None:
         """Identify the worker process and start reading its deliveries."""
         if not self._incarnation:
-            self._incarnation, self._cursor = await self._worker.connect.start(), 0
+            self._incarnation = await self._answered(self._worker.connect.start())
+            self._cursor = 0
             if not self._incarnation:
                 raise EngineError("it has just started and serves no version yet")
         if self._reader is None:
             self._reader = asyncio.create_task(self._read())
 
+    async def _answered(self, reference: Awaitable[T], every_s: float | None = None) -> T:
+        return await while_placed(self._handle.placement, reference, every_s)
+
     async def _read(self) -> None:
         try:
             while self._streams:
-                incarnation, self._cursor, deliveries = await self._worker.poll.start(
-                    self._client, self._incarnation, self._cursor
-                )
+                read = self._worker.poll.start(self._client, self._incarnation, self._cursor)
+                incarnation, self._cursor, deliveries = await self._answered(read, _QUIET_S)
                 if incarnation != self._incarnation:
                     raise EngineError("it was restarted")
                 for delivery in deliveries:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rollart_flow.control.protocols import Inference, PullStats
 from rollart_flow.engines.remote import RemoteInference
-from rollart_flow.errors import EngineError, WorkerAwayError, WorkerLostError
+from rollart_flow.errors import EngineError, WorkerLostError
 from rollart_flow.resources import Remote, WorkerHandle
+from rollart_flow.resources.nodes import check_placed, while_placed
 from rollart_flow.resources.reasons import deaths, failures, reason
 from rollart_flow.types import Event, EventKind
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
-_NODE_S = 2.0
-"""Time without an answer after which a worker's node is checked [s]."""
 
 
 class EventSender:
@@ -139,26 +137,12 @@ class RemoteCommands:
 
     async def ping(self) -> None:
         """Return once the worker answers, whatever else it is doing."""
-        answer = asyncio.ensure_future(self._ask(self._worker.ping.start()))
-        try:
-            # Ray silently queues calls to an actor that waits for a node.
-            while not (await asyncio.wait((answer,), timeout=_NODE_S))[0]:
-                await self._check_node()
-            await answer
-        except failures() as error:
-            await self._check_node()
-            raise EngineError(f"worker {self.name} is being restarted: {reason(error)}") from error
-        finally:
-            answer.cancel()
-
-    async def _check_node(self) -> None:
         placement = self._handle.placement
-        if placement.group is not None:
-            import ray
-
-            table = await asyncio.to_thread(ray.util.placement_group_table, placement.group)
-            if table["state"] != "CREATED":
-                raise WorkerAwayError(f"no node has a free {placement.granted} now")
+        try:
+            await while_placed(placement, self._ask(self._worker.ping.start()))
+        except failures() as error:
+            await check_placed(placement)
+            raise EngineError(f"worker {self.name} is being restarted: {reason(error)}") from error
 
     def restart(self) -> None:
         """End the worker's process, even if it hangs, so that Ray may restart it. Does not wait."""

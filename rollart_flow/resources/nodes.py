@@ -1,16 +1,22 @@
 """Placement of processes that need no hardware class, and their name and address."""
 
+import asyncio
 import os
 import platform
 import re
 import sys
 import warnings
-from collections.abc import Collection
-from typing import NoReturn
+from collections.abc import Awaitable, Collection
+from typing import NoReturn, TypeVar
 
-from rollart_flow.errors import EngineError
+from rollart_flow.errors import EngineError, WorkerAwayError
+from rollart_flow.resources.placement import Placement
+
+T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
+NODE_S = 2.0
+"""Time without an answer after which an actor's node is checked [s]."""
 
 
 _NODE = "ray.io/node-id"
@@ -59,6 +65,38 @@ def restarted() -> bool:
     with warnings.catch_warnings():  # Ray itself reads a property there that it deprecates
         warnings.filterwarnings("ignore", "(?s).*get_actor_id", DeprecationWarning)
         return bool(context.was_current_actor_reconstructed)
+
+
+async def while_placed(
+    placement: Placement, answer: Awaitable[T], every_s: float | None = None
+) -> T:
+    """Wait for an actor's answer as long as it has a node: Ray silently queues calls until then.
+
+    Args:
+        placement: placement of the actor.
+        answer: answer that is waited for; cancelled with the call.
+        every_s: time without an answer after which the node is checked again; by default `NODE_S`.
+
+    Raises:
+        WorkerAwayError: no node has room for the actor.
+    """
+    asked = asyncio.ensure_future(answer)
+    try:
+        while not (await asyncio.wait((asked,), timeout=every_s or NODE_S))[0]:
+            await check_placed(placement)
+        return await asked
+    finally:
+        asked.cancel()
+
+
+async def check_placed(placement: Placement) -> None:
+    """Raise WorkerAwayError if no node has room for an actor."""
+    if placement.group is not None:
+        import ray
+
+        table = await asyncio.to_thread(ray.util.placement_group_table, placement.group)
+        if table["state"] != "CREATED":
+            raise WorkerAwayError(f"no node has a free {placement.granted} now")
 
 
 def end_actor() -> NoReturn:
