@@ -100,6 +100,7 @@ def test_an_adapter_is_set_and_replaced_from_outside(adapter: Path, tmp_path: Pa
 
 @pytest.mark.whole
 @pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_versions_are_measured_with_the_adapter_and_its_tokens_can_be_scored_again(
     adapter: Path, tmp_path: Path
 ) -> None:
