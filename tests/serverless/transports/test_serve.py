@@ -54,11 +54,9 @@ def app() -> Iterator[str]:
             serve.start(proxy_location="Disabled")
             app = serve_app(pid, max_replicas=2, max_concurrent=PLACES, idle_s=2.0, num_cpus=0.1)
             serve.run(app, name="rewards", route_prefix=None)
-            handle = serve.get_app_handle("rewards")
             yield "rewards"
         finally:
             serve.shutdown()
-    handle.shutdown()  # what it heard of the application's end has revived it
 
 
 def test_it_starts_when_it_is_called_and_ends_when_it_is_not(app: str) -> None:
