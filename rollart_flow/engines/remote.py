@@ -14,7 +14,7 @@ from rollart_flow.control.loop.inbox import Inbox
 from rollart_flow.engines.base import Delivery, EngineFailure
 from rollart_flow.errors import EngineError
 from rollart_flow.resources import WorkerHandle
-from rollart_flow.resources.nodes import while_placed
+from rollart_flow.resources.nodes import NODE_S, while_placed
 from rollart_flow.resources.reasons import failures, reason
 from rollart_flow.types import Chunk, GenerationRequest
 
@@ -121,7 +121,7 @@ class RemoteInference:
         if self._reader is None:
             self._reader = asyncio.create_task(self._read())
 
-    async def _answered(self, reference: Awaitable[T], every_s: float | None = None) -> T:
+    async def _answered(self, reference: Awaitable[T], every_s: float = NODE_S) -> T:
         return await while_placed(self._handle.placement, reference, every_s)
 
     async def _read(self) -> None:

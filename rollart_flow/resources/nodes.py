@@ -1,4 +1,5 @@
-"""Placement of processes that need no hardware class, and their name and address."""
+"""Nodes: placement of processes that need no hardware class, waits for what may lose its node, and
+the name and address of this one."""
 
 import asyncio
 import os
@@ -17,7 +18,6 @@ T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
 NODE_S = 2.0
 """Time without an answer after which an actor's node is checked [s]."""
-
 
 _NODE = "ray.io/node-id"
 """Ray's label of a node's id."""
@@ -67,22 +67,20 @@ def restarted() -> bool:
         return bool(context.was_current_actor_reconstructed)
 
 
-async def while_placed(
-    placement: Placement, answer: Awaitable[T], every_s: float | None = None
-) -> T:
+async def while_placed(placement: Placement, answer: Awaitable[T], every_s: float = NODE_S) -> T:
     """Wait for an actor's answer as long as it has a node: Ray silently queues calls until then.
 
     Args:
         placement: placement of the actor.
         answer: answer that is waited for; cancelled with the call.
-        every_s: time without an answer after which the node is checked again; by default `NODE_S`.
+        every_s: time without an answer after which the node is checked again.
 
     Raises:
         WorkerAwayError: no node has room for the actor.
     """
     asked = asyncio.ensure_future(answer)
     try:
-        while not (await asyncio.wait((asked,), timeout=every_s or NODE_S))[0]:
+        while not (await asyncio.wait((asked,), timeout=every_s))[0]:
             await check_placed(placement)
         return await asked
     finally:

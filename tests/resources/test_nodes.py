@@ -11,12 +11,8 @@ from rollart_flow.resources import Placement
 from rollart_flow.resources.nodes import while_placed
 
 PLACED = Placement("engine-h800-0", "generation", "H800", (), group=object())
-
-
-@pytest.fixture(autouse=True)
-def checked_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes are checked after a moment."""
-    monkeypatch.setattr("rollart_flow.resources.nodes.NODE_S", 0.001)
+EVERY_S = 0.001
+"""Time after which a node is checked [s]."""
 
 
 @pytest.fixture
@@ -42,7 +38,7 @@ def test_an_actor_that_waits_for_a_node_is_not_waited_for(
     async def scenario() -> None:
         silent = asyncio.get_running_loop().create_future()
         with pytest.raises(WorkerAwayError, match="no node has a free H800 now"):
-            await while_placed(PLACED, silent)
+            await while_placed(PLACED, silent, EVERY_S)
         assert silent.cancelled()
 
     asyncio.run(scenario())
@@ -64,7 +60,7 @@ def test_a_late_answer_of_an_actor_that_has_a_node_is_returned(
             return checks[0]
 
         groups(state)
-        assert await while_placed(PLACED, answer) == "here"
+        assert await while_placed(PLACED, answer, EVERY_S) == "here"
         assert len(checks) >= 2
 
     asyncio.run(scenario())
