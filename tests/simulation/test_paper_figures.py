@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from rollart_flow.control.schedule.declarations import Overdue
 from rollart_flow.control.schedule.schedules import flash, sync_plus
 from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper.figures import Figure, finish, rollout_s, step_s
-from tests.benchmarks.paper.flash.rlvr import SmallestAlpha
+from tests.benchmarks.paper.flash.rlvr import ALPHAS, SmallestAlpha
+from tests.benchmarks.paper.flash.scenarios import asynchronous
 from tests.benchmarks.paper.kept import run_figures
 from tests.benchmarks.paper.published import figures
 from tests.simulation.scenarios import ONE_POOL
@@ -69,6 +71,13 @@ def test_a_speedup_is_the_other_over_ours_and_cases_run_once() -> None:
     assert told == [(0, 1), (1, 1)]
     assert slower.value(runs) == 1.0
     assert alone.value(runs) == step_s(runs[CASE]) > 0
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_ratios_are_compared_over_whole_cycles_in_which_nothing_is_aborted(alpha: int) -> None:
+    case = asynchronous(ONE_POOL, alpha)
+    assert case.schedule.overdue is Overdue.AWAIT
+    assert (case.steps - case.warmup) % (1 + alpha) == 0
 
 
 def test_the_ratio_that_is_required_is_the_smallest_of_about_the_best() -> None:

@@ -90,14 +90,14 @@ def test_nothing_is_fitted_of_the_assumed_parameters() -> None:
     assert engine.pass_s == START["pass_s"] > KNOBS["pass_s"].low == VLLM_ON_H100.pass_s
     assert engine.sequence_s == START["sequence_s"]
     assert KNOBS["sequence_s"].low == VLLM_ON_H100.sequence_s
-    assert engine.hop_s == 0.0
+    assert engine.cached_share == START["cached_share"]
 
 
-def test_an_all_reduce_of_more_devices_has_more_steps_and_experts_attain_less() -> None:
+def test_several_devices_cost_more_for_each_pass_and_experts_attain_less() -> None:
     given = fitted(START)
-    two, four = (given.cost("H800", QWEN3_32B, degree) for degree in (2, 4))
-    assert two.hop_s == 2 * START["hop_s"]
-    assert four.hop_s == 6 * START["hop_s"]
+    one, two, four = (given.cost("H800", QWEN3_32B, degree) for degree in (1, 2, 4))
+    assert two == four
+    assert two.pass_s == pytest.approx(one.pass_s + START["several_s"])
     experts = given.cost("H800", QWEN3_30B_A3B, 4)
     assert experts.compute_share == pytest.approx(EXPERTS_SHARE * four.compute_share)
     assert ASSUMED.cost("H800", QWEN3_30B_A3B, 4) == EngineCosts()

@@ -188,8 +188,10 @@ class ContinuousBatch:
         seen = 0.0
         while self._waiting and len(self._decode.jobs) + len(self._prefill) < self.model.sequences:
             job = self._waiting[0]
-            cached = job.context if job.prefilled else self._cache.get(job.key)
-            cached = min(cached, job.context - (0 if job.prefilled else 1))
+            cached = job.context
+            if not job.prefilled:
+                found = int(self.model.cached_share * self._cache.get(job.key))
+                cached = min(found, job.context - 1)
             fresh = job.context - cached
             others = len(self._decode.jobs) + len(self._prefill)
             if others and self._decode.kv + job.context + others + 1 > self._decode.capacity:

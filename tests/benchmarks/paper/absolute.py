@@ -83,7 +83,7 @@ def predictions(given: Scenarios, steps: int = 3) -> Mapping[str, Prediction]:
     """What stands for the observations under some parameters, by the key they name."""
     software, silent = given.software(), given.software(silent=True)
     whole = Case(software, sync(), steps=2)
-    failing = Case(software_launched(given, failing=True), sync(), steps=4)
+    failing = Case(software_launched(given, failing=True), sync_plus(), steps=4)
     found = {
         "software step": Prediction(whole, step_s),
         "software training share": Prediction(whole, measures.training_share),

@@ -68,6 +68,8 @@ class Parameters:
 
     costs: Mapping[str, EngineCosts] = field(default_factory=dict, hash=False)
     """What engines attain, by class of devices; `EngineCosts()` for the others."""
+    several_s: float = 0.0
+    """What an engine does for each pass to keep several devices in step [s]."""
     training_share: float = 0.35
     """Share of the peak arithmetic that training attains."""
     training_fixed_s: float = 5.0
@@ -102,15 +104,15 @@ class Parameters:
     def cost(self, device: str, model: SimulatedModel, degree: int) -> EngineCosts:
         """What an engine with a model attains on `degree` devices of a class.
 
-        An all-reduce in a ring has 2 (degree - 1) steps, each of which takes the `hop_s` of the
-        costs; the kernels of experts, which get few tokens each, attain `experts_share` of the
-        arithmetic of dense ones.
+        Several devices cost `several_s` more for each pass; the kernels of experts, which get few
+        tokens each, attain `experts_share` of the arithmetic of dense ones.
         """
         if (costs := self.costs.get(device)) is None:
             return EngineCosts()
         share = 1.0 if model.active is None else self.experts_share
+        several_s = self.several_s if degree > 1 else 0.0
         return replace(
-            costs, compute_share=share * costs.compute_share, hop_s=2 * (degree - 1) * costs.hop_s
+            costs, compute_share=share * costs.compute_share, pass_s=costs.pass_s + several_s
         )
 
     def training(self, model: SimulatedModel, device: Device) -> TrainingCost:
@@ -158,7 +160,8 @@ KNOBS = {
     "training_share": Knob(0.3, 0.1, 0.5),
     "pass_s": Knob(3e-3, 1.44e-3, 10e-3),
     "sequence_s": Knob(1e-4, 14.5e-6, 5e-4),
-    "hop_s": Knob(20e-6, 2e-6, 100e-6),
+    "several_s": Knob(10e-3, 1e-3, 60e-3),
+    "cached_share": Knob(0.98, 0.8, 1.0),
     "copy_gib_s": Knob(6, 2, 48),
     "rdma_s_per_gib": Knob(0.1, 0.02, 0.4),
     "rdma_start_s": Knob(3, 0.1, 10),
@@ -166,8 +169,8 @@ KNOBS = {
 """Medians of lengths [tokens] and of turns, sigmas of logarithms, the share of tasks that all
 attempts solve or none, the length of responses of 30B-A3B over those of 32B, the factor of all the
 times of steps of environments, the share of the peak that training attains, what an engine does for
-each pass, and for each sequence in it [s], the latency of a step of an all-reduce with the work of
-the engine to keep several devices in step [s], rates [GiB/s] and times [s].
+each pass, for each sequence in it, and for each pass to keep several devices in step [s], the share
+of a trajectory's cached tokens that its next prompt can use, rates [GiB/s] and times [s].
 
 The papers' engines are vLLM 0.8.4 (ROLLART section 7.1, ROLL Flash appendix A.1), which did more of
 its work between passes: that of `VLLM_ON_H100` is the least of both knobs."""
@@ -196,7 +199,7 @@ context of 32,768 tokens (sections 3.1 and 7.1); assumed."""
 
 def fitted(values: Mapping[str, float]) -> Parameters:
     """The parameters for values of the knobs; engines cost what was measured on an H100, but for
-    their work beside the kernels and the all-reduces of several devices.
+    their work beside the kernels.
 
     Kernels that wait for arithmetic come nearer to the peak of an H20, which has little; assumed.
     """
@@ -204,12 +207,13 @@ def fitted(values: Mapping[str, float]) -> Parameters:
         VLLM_ON_H100,
         pass_s=values["pass_s"],
         sequence_s=values["sequence_s"],
-        hop_s=values["hop_s"],
+        cached_share=values["cached_share"],
     )
     swe, response = _software(values), values["swe_response"] * values["swe_experts"]
     math_sigma = values["math_sigma"]
     return Parameters(
         costs={"H800": engine, "H20": replace(engine, compute_share=0.8)},
+        several_s=values["several_s"],
         training_share=values["training_share"] * 4 / FORWARD_PASSES,
         switch_s=SWITCH_S,
         across=replace(MOONCAKE, copy_gib_s=values["copy_gib_s"], sharded=False),

@@ -5,7 +5,7 @@ The closed form is compared with a naive reference that goes pass by pass.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -242,6 +242,18 @@ def test_the_next_turn_computes_only_new_tokens() -> None:
     cold_s, cold = second_turn(cached=False)
     assert (warm, cold) == (300, 20_400)
     assert warm_s < cold_s / 5
+
+
+@pytest.mark.parametrize(("share", "computed"), [(1.0, 300), (0.75, 5_325), (0.0, 20_400)])
+def test_only_a_share_of_the_cached_tokens_can_be_used(share: float, computed: int) -> None:
+    costs = replace(ROOMY.costs, cached_share=share)
+    seen = Seen(ContinuousBatch(replace(ROOMY, costs=costs)))
+    first = seen.submit(job("a", 20_000, 100))
+    seen.until(FOREVER)
+    before = seen.batch.prefilled_tokens
+    seen.submit(job("a", first.context + 300, 1))
+    seen.until(FOREVER)
+    assert seen.batch.prefilled_tokens - before == computed
 
 
 def test_the_least_recently_used_prefix_is_evicted_first() -> None:

@@ -64,9 +64,10 @@ def _scaling(given: Scenarios) -> Iterator[Figure]:
 
 
 def _async(given: Scenarios, domain: SimulatedDomain, devices: int) -> Case:
-    """Half of the devices train, half infer."""
+    """Half of the devices train, half infer; measured for two cycles, each of many responses."""
     half = devices // 2
-    return asynchronous(thoughts(given, domain, train=half, infer=half, rollouts=PROMPTS), 2)
+    scenario = thoughts(given, domain, train=half, infer=half, rollouts=PROMPTS)
+    return asynchronous(scenario, 2, steps=6)
 
 
 def _in_turns(given: Scenarios, domain: SimulatedDomain, devices: int, schedule: Schedule) -> Case:

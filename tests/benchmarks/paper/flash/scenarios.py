@@ -8,7 +8,6 @@ from rollart_flow.simulation.latencies import Gaussian
 from rollart_flow.simulation.report.comparison import Case
 from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.workloads import SimulatedDomain
-from tests.benchmarks.paper.figures import settled
 from tests.benchmarks.paper.scenarios import Scenarios
 
 QWEN3_06B = SimulatedModel("Qwen3-0.6B", 0.6e9, 28, 1024, 2048, 1024)
@@ -23,9 +22,18 @@ ROLLOUTS = 256
 """Size of a rollout (section 3.2)."""
 
 
-def asynchronous(scenario: Scenario, alpha: int) -> Case:
-    """A run of ROLL Flash with an asynchronous ratio, measured once its steps are alike."""
-    return settled(scenario, flash(alpha), alpha)
+def asynchronous(scenario: Scenario, alpha: int, steps: int = 30) -> Case:
+    """A run of ROLL Flash with an asynchronous ratio, measured after its first 2 (1 + alpha) steps.
+
+    No sample is wasted (section 4.3), so that batches wait for those that would become too old:
+    steps repeat in cycles of 1 + alpha, of which a whole number is measured.
+
+    Args:
+        steps: steps that are measured; the default has whole cycles for the ratios 1, 2 and 4.
+    """
+    first = 2 * (1 + alpha)
+    schedule = flash(alpha).switched(patient=True)
+    return Case(scenario, schedule, steps=first + steps, warmup=first)
 
 
 def thoughts(
