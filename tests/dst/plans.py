@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from random import Random
 
-from rollart_flow.control.schedule.declarations import Barrier, Phase
+from rollart_flow.control.schedule.declarations import Barrier, Overdue, Phase
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import SCHEDULES, rollart
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
@@ -273,7 +273,8 @@ def _schedule(chance: Random) -> Schedule:
             schedule = make(*(chance.randint(1, 3) for _ in range(3)), alpha)
         case _:
             schedule = make()
-    switches = {"queue_scheduling": False, "prompt_replication": False, "patient": True}
+    patient = schedule.overdue is Overdue.AWAIT
+    switches = {"queue_scheduling": False, "prompt_replication": False, "patient": not patient}
     if Phase.UPDATE in schedule.before_training:
         switches["overlapped"] = True
     chosen = {switch: value for switch, value in switches.items() if chance.random() < 0.1}

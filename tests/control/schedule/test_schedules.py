@@ -62,6 +62,13 @@ def test_flash_exchanges_weights_between_training_and_the_next_batch() -> None:
     assert schedule.after_training == (Phase.SUSPEND, Phase.UPDATE, Phase.RESUME)
 
 
+def test_flash_wastes_no_sample_unless_it_is_told_to() -> None:
+    assert flash(1).overdue is Overdue.AWAIT
+    impatient = named_schedule("flash(1, patient=False)")
+    assert impatient.overdue is Overdue.ABORT
+    assert impatient.name == "flash(alpha=1, patient=False)"
+
+
 def test_flash_without_asynchrony_is_sync_plus() -> None:
     assert flash(0) == sync_plus()
 

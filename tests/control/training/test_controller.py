@@ -355,11 +355,11 @@ async def test_flash_swaps_to_what_was_trained_before_the_next_batch_is_formed()
     stage = Stage()
     control = controller(stage, flash(1))
     await control.next_batch(1)
-    assert stage.said() == ["get_batch(1, 0)"], "rollout goes on, and the batch keeps its credits"
+    assert stage.said() == ["settled(1)", "get_batch(1, 0)"], "rollout goes on, and the batch keeps its credits"
     await control.trained(1)
     assert stage.said() == ["suspend", "taken(1)", "update(1)", "scheduler hears 1", "resume"]
     await control.next_batch(2)
-    assert stage.said() == ["get_batch(2, 1)"]
+    assert stage.said() == ["settled(2)", "get_batch(2, 1)"]
 
 
 async def test_flash_forms_no_batch_before_the_version_that_it_trains_can_be_read() -> None:
@@ -374,7 +374,7 @@ async def test_flash_forms_no_batch_before_the_version_that_it_trains_can_be_rea
     control.published(1, 9.0)
     await ending
     assert (await following) is not None
-    assert stage.said()[-2:] == ["resume", "get_batch(2, 1)"]
+    assert stage.said()[-3:] == ["resume", "settled(2)", "get_batch(2, 1)"]
 
 
 async def test_after_a_restart_flash_swaps_to_the_recorded_version_first() -> None:
@@ -382,7 +382,7 @@ async def test_after_a_restart_flash_swaps_to_the_recorded_version_first() -> No
     control = controller(stage, flash(1), steps=9, first_step=5, served=3)
     await control.next_batch(5)
     assert stage.said() == [
-        "suspend", "update(4)", "scheduler hears 4", "resume", "get_batch(5, 4)",
+        "suspend", "update(4)", "scheduler hears 4", "resume", "settled(5)", "get_batch(5, 4)",
     ]  # fmt: skip
 
 
