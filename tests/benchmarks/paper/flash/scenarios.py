@@ -32,8 +32,7 @@ def asynchronous(scenario: Scenario, alpha: int, steps: int = 30) -> Case:
         steps: steps that are measured; the default has whole cycles for the ratios 1, 2 and 4.
     """
     first = 2 * (1 + alpha)
-    schedule = flash(alpha).switched(patient=True)
-    return Case(scenario, schedule, steps=first + steps, warmup=first)
+    return Case(scenario, flash(alpha), steps=first + steps, warmup=first)
 
 
 def thoughts(
