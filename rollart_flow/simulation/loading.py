@@ -6,8 +6,9 @@ from pathlib import Path
 
 from rollart_flow.errors import PipelineError, SettingsError
 from rollart_flow.pipeline.loading import read_source, run_source
-from rollart_flow.simulation.hardware import H20, H800, INTRA_CLUSTER, QWEN3_8B, QWEN3_14B
+from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B, QWEN3_14B
 from rollart_flow.simulation.scenario import Pool, Scenario
+from rollart_flow.simulation.transfers import INTRA_CLUSTER
 from rollart_flow.simulation.workloads import FROZEN_LAKE, GEM_GAME, GEM_MATH, SWE, WEB
 
 

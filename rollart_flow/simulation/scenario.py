@@ -14,16 +14,15 @@ from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.scheduler.rollout_settings import RolloutSettings
 from rollart_flow.errors import SettingsError
 from rollart_flow.simulation.hardware import (
-    MOONCAKE,
     Device,
     EngineCosts,
     EngineModel,
     Roofline,
     SimulatedModel,
     TrainingCost,
-    WeightTransfer,
 )
 from rollart_flow.simulation.measured import Measured, RecordedGroup, RecordedWorkload
+from rollart_flow.simulation.transfers import MOONCAKE, WeightTransfer
 from rollart_flow.simulation.workloads import Attempts, SimulatedDomain, Workload
 from rollart_flow.types import Sampling
 

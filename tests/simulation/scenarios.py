@@ -13,8 +13,9 @@ from rollart_flow.control.schedule.schedules import (
     sync_plus,
     window,
 )
-from rollart_flow.simulation.hardware import H20, H800, INTRA_CLUSTER, QWEN3_8B
+from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B
 from rollart_flow.simulation.scenario import Pool, Scenario
+from rollart_flow.simulation.transfers import INTRA_CLUSTER
 from rollart_flow.simulation.workloads import GEM_GAME, GEM_MATH, WEB
 
 ONE_POOL = Scenario(

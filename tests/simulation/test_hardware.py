@@ -5,12 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollart_flow.simulation.hardware import (
-    GIB,
     H20,
     H800,
-    INTRA_CLUSTER,
     MODELS,
-    MOONCAKE,
     QWEN3_8B,
     QWEN3_14B,
     QWEN3_30B_A3B,
@@ -20,6 +17,7 @@ from rollart_flow.simulation.hardware import (
     SimulatedModel,
     TrainingCost,
 )
+from rollart_flow.simulation.transfers import GIB, INTRA_CLUSTER, MOONCAKE
 
 ROOFLINES = st.builds(
     Roofline,

@@ -11,15 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rollart_flow.simulation.hardware import (
-    INTRA_CLUSTER,
-    MOONCAKE,
     VLLM_ON_H100,
     Device,
     EngineCosts,
     Roofline,
     SimulatedModel,
     TrainingCost,
-    WeightTransfer,
 )
 from rollart_flow.simulation.latencies import (
     Distribution,
@@ -28,6 +25,7 @@ from rollart_flow.simulation.latencies import (
     LogNormal,
     Uniform,
 )
+from rollart_flow.simulation.transfers import INTRA_CLUSTER, MOONCAKE, WeightTransfer
 from rollart_flow.simulation.workloads import (
     FROZEN_LAKE,
     GEM_GAME,

@@ -355,7 +355,9 @@ async def test_flash_swaps_to_what_was_trained_before_the_next_batch_is_formed()
     stage = Stage()
     control = controller(stage, flash(1))
     await control.next_batch(1)
-    assert stage.said() == ["settled(1)", "get_batch(1, 0)"], "rollout goes on, and the batch keeps its credits"
+    assert stage.said() == ["settled(1)", "get_batch(1, 0)"], (
+        "rollout goes on, and the batch keeps its credits"
+    )
     await control.trained(1)
     assert stage.said() == ["suspend", "taken(1)", "update(1)", "scheduler hears 1", "resume"]
     await control.next_batch(2)

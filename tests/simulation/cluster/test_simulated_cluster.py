@@ -21,10 +21,11 @@ from rollart_flow.control.schedule.schedules import (
 )
 from rollart_flow.errors import RunFailedError
 from rollart_flow.simulation.cluster.simulated_cluster import simulate
-from rollart_flow.simulation.hardware import H20, H800, INTRA_CLUSTER, QWEN3_8B
+from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B
 from rollart_flow.simulation.latencies import FixedLatency
 from rollart_flow.simulation.record import Activity, Record
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
+from rollart_flow.simulation.transfers import INTRA_CLUSTER
 from rollart_flow.simulation.workloads import FROZEN_LAKE, GEM_MATH, SWE, WEB, SimulatedDomain
 from rollart_flow.types import Outcome, Reason
 from tests.simulation.scenarios import EVERY, ONE_POOL, TWO_POOLS

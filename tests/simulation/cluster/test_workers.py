@@ -11,10 +11,11 @@ from rollart_flow.control.inference.engine_group import EngineGroup
 from rollart_flow.control.inference.llm_proxy import LLMProxy
 from rollart_flow.control.plane import engine_group
 from rollart_flow.simulation.cluster.workers import InstantEngineGroup, SimulatedWorkers
-from rollart_flow.simulation.hardware import H800, MOONCAKE, QWEN3_8B, Roofline
+from rollart_flow.simulation.hardware import H800, QWEN3_8B, Roofline
 from rollart_flow.simulation.models.batching import ContinuousBatch
 from rollart_flow.simulation.models.engine import SimulatedEngine
 from rollart_flow.simulation.scenario import Pool, Scenario
+from rollart_flow.simulation.transfers import MOONCAKE
 from rollart_flow.simulation.workloads import GEM_MATH
 from rollart_flow.types import Chunk, Event, EventKind, FinishReason, GenerationRequest, Sampling
 

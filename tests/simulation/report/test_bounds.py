@@ -9,12 +9,13 @@ import pytest
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import areal, one_off, rollart, rollart_plus, sync_plus
 from rollart_flow.simulation.cluster.simulated_cluster import simulate
-from rollart_flow.simulation.hardware import H20, H800, MOONCAKE, QWEN3_8B, Roofline, TrainingCost
+from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B, Roofline, TrainingCost
 from rollart_flow.simulation.latencies import FixedLatency, LatencyMixture, Uniform
 from rollart_flow.simulation.record import Record
 from rollart_flow.simulation.report.bounds import StepTimeBound, bound, chain_s
 from rollart_flow.simulation.report.paths import path_s
 from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
+from rollart_flow.simulation.transfers import MOONCAKE
 from rollart_flow.simulation.workloads import FROZEN_LAKE, GEM_GAME, WEB, Script, ScriptedTurn
 from tests.simulation.scenarios import EVERY, ONE_POOL, TWO_POOLS
 

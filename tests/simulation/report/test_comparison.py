@@ -8,15 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollart_flow.control.schedule.schedules import rollart, sync_plus
-from rollart_flow.simulation.hardware import (
-    H800,
-    INTRA_CLUSTER,
-    QWEN3_8B,
-    EngineCosts,
-    TrainingCost,
-)
+from rollart_flow.simulation.hardware import H800, QWEN3_8B, EngineCosts, TrainingCost
 from rollart_flow.simulation.report.comparison import propositions
 from rollart_flow.simulation.scenario import Pool, Scenario
+from rollart_flow.simulation.transfers import INTRA_CLUSTER
 from rollart_flow.simulation.workloads import GEM_MATH, Script, ScriptedTurn
 
 TINY = Scenario(

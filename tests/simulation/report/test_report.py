@@ -8,10 +8,11 @@ import pytest
 from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import areal, one_off, rollart, rollart_plus, sync_plus
 from rollart_flow.simulation.cluster.simulated_cluster import simulate
-from rollart_flow.simulation.hardware import H800, MOONCAKE, QWEN3_8B, QWEN25_7B, Roofline
+from rollart_flow.simulation.hardware import H800, QWEN3_8B, QWEN25_7B, Roofline
 from rollart_flow.simulation.latencies import FixedLatency
 from rollart_flow.simulation.report.report import report
 from rollart_flow.simulation.scenario import Dedicated, Pool, Scenario, Serverless
+from rollart_flow.simulation.transfers import MOONCAKE
 from rollart_flow.simulation.workloads import GEM_GAME, GEM_MATH, WEB
 from rollart_flow.types import Reason
 from tests.simulation.scenarios import EVERY, ONE_POOL, TWO_POOLS

@@ -8,17 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rollart_flow.control.schedule.schedules import rollart, sync, sync_plus
-from rollart_flow.simulation.hardware import (
-    H20,
-    H800,
-    QWEN3_8B,
-    QWEN25_7B,
-    SimulatedModel,
-    WeightTransfer,
-)
+from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B, QWEN25_7B, SimulatedModel
 from rollart_flow.simulation.latencies import LatencyMixture
 from rollart_flow.simulation.report.comparison import Case
 from rollart_flow.simulation.scenario import Dedicated, Pool, Scenario
+from rollart_flow.simulation.transfers import WeightTransfer
 from rollart_flow.simulation.workloads import SimulatedDomain
 from tests.benchmarks.paper import measures
 from tests.benchmarks.paper.figures import (
