@@ -77,6 +77,7 @@ def test_a_speedup_is_the_other_over_ours_and_cases_run_once() -> None:
 def test_ratios_are_compared_over_whole_cycles_in_which_nothing_is_aborted(alpha: int) -> None:
     case = asynchronous(ONE_POOL, alpha)
     assert case.schedule.overdue is Overdue.AWAIT
+    assert case.warmup is not None
     assert (case.steps - case.warmup) % (1 + alpha) == 0
 
 
