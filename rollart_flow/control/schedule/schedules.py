@@ -58,9 +58,9 @@ def flash(alpha: float | Fraction = 1) -> Schedule:
 
     At most (1 + alpha) batches are in flight, waiting or in training, and the oldest groups are
     trained on first, so that an attempt becomes too old only if younger groups overtake its own.
-    No sample is wasted: the next batch waits for such an attempt. With `patient=False` the swap
-    that makes it too old aborts it. A fractional alpha limits what is in flight, and bounds the lag
-    by the next whole number. Alpha 0 leaves no trajectory to generate during training.
+    No sample is wasted: the next batch waits for such an attempt. Without the switch `patient` the
+    swap that makes it too old aborts it. A fractional alpha limits what is in flight, and bounds
+    the lag by the next whole number. Alpha 0 leaves no trajectory to generate during training.
 
     Raises:
         SettingsError: alpha is negative or not a finite number.
