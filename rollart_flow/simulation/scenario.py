@@ -229,7 +229,9 @@ class Scenario:
     @property
     def pull_s(self) -> float:
         """Sum of the pulls of a version over all workers [s]."""
-        return 0.0 if self.measured is not None else self.transfer.pull_s(self.model)
+        if self.measured is not None:
+            return 0.0
+        return self.transfer.pull_s(self.model, self.tensor_parallel)
 
     @property
     def exposed_s(self) -> float:

@@ -1,6 +1,7 @@
 """Models of the transfer of new weights from training to the inference workers.
 
-The invariant: a time is a function of the model's size alone, and a larger one never takes less.
+The invariant: a time depends on the model's size and the workers' degree alone, and a larger model
+never takes less.
 """
 
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ class WeightTransfer:
     """Copy from host memory into a device, per device [GiB/s]; assumed, PCIe for two devices."""
     sharded: bool = True
     """Whether each device copies its share of the weights alone, and not all of them."""
+    several_pull: float = 1.0
+    """Time of a byte that a worker of several devices pulls, over that of a worker of one."""
+    several_copy: float = 1.0
+    """The same for the copy into the devices' memory."""
     start_s: float = 0.0
     """Part of the pulls that does not depend on the size [s]."""
     streamed: bool = True
@@ -37,17 +42,26 @@ class WeightTransfer:
         """Transfer from the training workers to the store [s]."""
         return self.push_s_per_gib * model.weight_bytes / GIB
 
-    def pull_s(self, model: SimulatedModel) -> float:
-        """Transfer from the store to all inference workers, summed over workers [s]."""
-        return self.start_s + self.pull_s_per_gib * model.weight_bytes / GIB
+    def pull_s(self, model: SimulatedModel, degree: int = 1) -> float:
+        """Transfer from the store to all inference workers, summed over workers [s].
+
+        Args:
+            degree: tensor-parallel degree of each worker.
+        """
+        return self.start_s + self._bytes_pulled_s(model.weight_bytes, degree)
 
     def exposed_s(self, model: SimulatedModel, degree: int) -> float:
         """The part of the pull that no rollout can hide [s]."""
         if not self.streamed:
-            return self.pull_s(model)
-        size = model.weight_bytes / GIB
-        last = self.start_s + self.pull_s_per_gib * min(self.bucket_gib, size)
-        return last + size / (degree if self.sharded else 1) / self.copy_gib_s
+            return self.pull_s(model, degree)
+        size = model.weight_bytes
+        last_s = self.start_s + self._bytes_pulled_s(min(self.bucket_gib * GIB, size), degree)
+        copied_s = size / (degree if self.sharded else 1) / GIB / self.copy_gib_s
+        return last_s + (self.several_copy if degree > 1 else 1.0) * copied_s
+
+    def _bytes_pulled_s(self, size: float, degree: int) -> float:
+        factor = self.several_pull if degree > 1 else 1.0
+        return factor * self.pull_s_per_gib * size / GIB
 
 
 MOONCAKE = WeightTransfer()

@@ -214,22 +214,24 @@ class GroupLifecycle:
     def outlived(self, version: int) -> bool:
         """Whether a batch should wait for groups that would be too old under a version.
 
-        It waits for attempts that would be too old. Where only members would, since a failed
-        attempt was replaced late, it waits if that are more groups than `_GIVEN_UP` allows.
+        It waits for attempts that would be too old, but not for those of `extra_groups` groups,
+        which others stand in for. Where only members would, since a failed attempt was replaced
+        late, it waits if that are more groups than `_GIVEN_UP` allows.
         """
 
         def stale(start: int) -> bool:
             return self._bound.is_stale(version, start)
 
-        groups = [
-            group
-            for group in self._registry.groups.values()
-            if group.state is GroupState.OPEN and group.active
-        ]
-        if any(group.stale_attempts(stale) for group in groups):
-            return True
-        late = sum(any(map(stale, group.members.values())) for group in groups)
-        return late > _GIVEN_UP * self._settings.groups_per_batch
+        slow, late = 0, 0
+        for group in self._registry.groups.values():
+            if group.state is not GroupState.OPEN or not group.active:
+                continue
+            if group.stale_attempts(stale):
+                slow += 1
+            elif any(map(stale, group.members.values())):
+                late += 1
+        given_up = _GIVEN_UP * self._settings.groups_per_batch
+        return slow > self._settings.extra_groups or late > given_up
 
     def _is_stale(self, start: int) -> bool:
         return self._bound.is_stale(self.version, start)

@@ -23,7 +23,12 @@ from tests.benchmarks.paper.figures import (
 )
 from tests.benchmarks.paper.rollart.characterization import judged as software_judged
 from tests.benchmarks.paper.rollart.characterization import software as software_launched
-from tests.benchmarks.paper.scenarios import MIXTURE_OF_EXPERTS, MODELS, Scenarios
+from tests.benchmarks.paper.scenarios import (
+    JUDGED_STEPS,
+    MIXTURE_OF_EXPERTS,
+    MODELS,
+    Scenarios,
+)
 
 _FILE = Path(__file__).with_name("absolute.csv")
 
@@ -93,7 +98,7 @@ def predictions(given: Scenarios, steps: int = 3) -> Mapping[str, Prediction]:
         "software environments": Prediction(Case(silent, sync(), steps=2), rollout_s, whole),
     }
     for kind, serverless in (("local", False), ("serverless", True)):
-        case = Case(given.judged(serverless=serverless), rollart(1), steps=6)
+        case = Case(given.judged(serverless=serverless), rollart(1), steps=JUDGED_STEPS)
         found[f"judged {kind}"] = Prediction(case, step_s)
         found[f"judge's utilization {kind}"] = Prediction(case, reward_utilization)
     filtered = given.filtered(0), given.filtered(16)
@@ -130,11 +135,10 @@ def formulas(given: Scenarios) -> Mapping[str, float]:
         raise TypeError(f"responses of {thought.name} are no LogNormal")
     variance = thought.response.sigma**2 + thought.task_spread**2
     found = {"thought length": thought.response.median * math.exp(variance / 2)}
-    transfer = given.parameters.across
     for model in MODELS:
-        size = model.name.removeprefix("Qwen3-")
+        scenario, size = given.affine(model), model.name.removeprefix("Qwen3-")
         found[f"rdma {size}"] = given.parameters.within.pull_s(model)
-        found[f"push {size}"] = transfer.push_s(model)
-        found[f"pull {size}"] = transfer.pull_s(model)
-        found[f"exposed {size}"] = given.affine(model).exposed_s
+        found[f"push {size}"] = scenario.push_s
+        found[f"pull {size}"] = found[f"tcp {size}"] = scenario.pull_s
+        found[f"exposed {size}"] = scenario.exposed_s
     return found

@@ -160,7 +160,10 @@ KNOBS = {
     "sequence_s": Knob(1e-4, 14.5e-6, 5e-4),
     "several_s": Knob(10e-3, 1e-3, 60e-3),
     "cached_share": Knob(0.98, 0.8, 1.0),
-    "copy_gib_s": Knob(6, 2, 48),
+    "pull_s_per_gib": Knob(0.49, 0.2, 1.0),
+    "several_pull": Knob(1.3, 1.0, 3.0),
+    "copy_gib_s": Knob(12, 2, 48),
+    "several_copy": Knob(1.3, 1.0, 4.0),
     "rdma_s_per_gib": Knob(0.1, 0.02, 0.4),
     "rdma_start_s": Knob(3, 0.1, 10),
 }
@@ -168,7 +171,8 @@ KNOBS = {
 attempts solve or none, the length of responses of 30B-A3B over those of 32B, the factor of all the
 times of steps of environments, the share of the peak that training attains, what an engine does for
 each pass, for each sequence in it, and for each pass to keep several devices in step [s], the share
-of a trajectory's cached tokens that its next prompt can use, rates [GiB/s] and times [s].
+of a trajectory's cached tokens that its next prompt can use, rates [GiB/s], times [s], and what a
+byte takes longer to a worker of several devices.
 
 The papers' engines are vLLM 0.8.4 (ROLLART section 7.1, ROLL Flash appendix A.1), which did more of
 its work between passes: that of `VLLM_ON_H100` is the least of both knobs."""
@@ -177,9 +181,11 @@ FORWARD_PASSES = 6
 """Work of the papers' training, in forward passes: logprobs, a step of three, activations that are
 computed again in the backward pass, assumed, and another reference model's logprobs (footnote 1 of
 ROLL Flash). `TrainingCost` counts the first four."""
-SWITCH_S = 8.0
-"""Switching between serving and training [s]; assumed, for moving 4 GB of a device's weights and
-optimizer states over PCIe and making the KV caches again."""
+SWITCH_S = 13.0
+"""Switching between serving and training [s], as others measured it where both share devices: 13.3
+s with Qwen3-VL-4B on four devices (github.com/redai-studio/Relax, issue 169), 11.3 s with
+Qwen3-0.6B on one (github.com/vllm-project/vime, issue 442), of which most does not depend on the
+size."""
 EXPERTS_SHARE = 0.33
 """Assumed: a prompt of 480 tokens gives each of 128 experts 30 of them, where a tile has 64."""
 
@@ -214,7 +220,14 @@ def fitted(values: Mapping[str, float]) -> Parameters:
         several_s=values["several_s"],
         training_share=values["training_share"] * 4 / FORWARD_PASSES,
         switch_s=SWITCH_S,
-        across=replace(MOONCAKE, copy_gib_s=values["copy_gib_s"], sharded=False),
+        across=replace(
+            MOONCAKE,
+            pull_s_per_gib=values["pull_s_per_gib"],
+            several_pull=values["several_pull"],
+            copy_gib_s=values["copy_gib_s"],
+            several_copy=values["several_copy"],
+            sharded=False,
+        ),
         within=replace(
             INTRA_CLUSTER,
             pull_s_per_gib=values["rdma_s_per_gib"],

@@ -37,6 +37,9 @@ THIRD = replace(
 )
 """What one of three jobs has of a device that they share."""
 
+JUDGED_STEPS = 34
+"""Steps of Figure 12, two of which are not measured: over four, chance moves the mean by 15%."""
+
 _DEGREES = {QWEN3_8B: 1, QWEN3_14B: 2, QWEN3_32B: 4, QWEN3_30B_A3B: 4}
 """Tensor-parallel degree of the inference workers (section 7.1); that of 30B-A3B is assumed."""
 

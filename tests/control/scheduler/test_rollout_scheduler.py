@@ -655,6 +655,21 @@ async def test_settled_waits_for_what_a_version_would_make_too_old() -> None:
     await waiting
 
 
+async def test_settled_does_not_wait_for_as_many_slow_groups_as_others_stand_in_for() -> None:
+    bench = Bench(alpha=1, batch_size=4, extra_groups=1)
+    taken = await bench.admit_all()
+    for assignment in taken:
+        await bench.start(assignment)
+    waiting = asyncio.create_task(bench.scheduler.settled(2))
+    for assignment in taken[:-4]:
+        bench.scheduler.apply(committed(assignment))
+    await asyncio.sleep(1)
+    assert not waiting.done(), "two groups are slow, and one is surplus"
+    for assignment in taken[-4:-2]:
+        bench.scheduler.apply(committed(assignment))
+    await waiting
+
+
 async def test_settled_does_not_wait_for_the_late_replacement_of_one_group_in_twenty() -> None:
     bench = Bench(alpha=1, batch_size=40, max_attempts=4)
     for each in await bench.admit_all():
