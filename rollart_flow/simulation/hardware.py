@@ -141,6 +141,9 @@ class EngineCosts:
     """Work of the engine for each sequence in a pass: scheduling, sampling, output [s]."""
     sequences: int = 256
     """Most sequences that share a pass (vLLM's `max_num_seqs`)."""
+    memory_share: float = 0.9
+    """Share of a device's memory that weights and KV caches may take (vLLM's
+    `gpu_memory_utilization`, and its default)."""
     hop_s: float = 10e-6
     """Latency of one all-reduce of several devices [s]; two per layer."""
     cached_share: float = 1.0
@@ -164,8 +167,6 @@ class Roofline:
     device: Device
     degree: int = 1
     costs: EngineCosts = EngineCosts()
-    memory_share: float = 0.9
-    """Share of a device's memory that weights and KV cache may take (vLLM's default)."""
 
     @property
     def hardware(self) -> str:
@@ -201,7 +202,7 @@ class Roofline:
     @property
     def kv_tokens(self) -> int:
         """Tokens of KV cache that fit beside the weights; 0 or less if the weights do not fit."""
-        room = self.degree * self.device.memory_gb * 1e9 * self.memory_share
+        room = self.degree * self.device.memory_gb * 1e9 * self.costs.memory_share
         return int((room - self.model.weight_bytes) / self.model.kv_bytes)
 
     def _pass_s(self, sequences: int) -> float:

@@ -1,5 +1,7 @@
 """The hardware models: the papers' tables, and more work never takes less time."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from rollart_flow.simulation.hardware import (
     QWEN3_30B_A3B,
     QWEN3_32B,
     Device,
+    EngineCosts,
     Roofline,
     SimulatedModel,
     TrainingCost,
@@ -68,6 +71,20 @@ def test_within_a_cluster_the_largest_model_takes_the_time_of_rollart_table_3() 
     """RDMA: 9.442 s, all of it exposed, and no push before."""
     assert INTRA_CLUSTER.exposed_s(QWEN3_32B, 4) == pytest.approx(9.442, rel=0.02)
     assert INTRA_CLUSTER.push_s(QWEN3_32B) == 0
+
+
+def test_a_worker_of_several_devices_gets_its_weights_later() -> None:
+    later = replace(MOONCAKE, several_pull=1.5, several_copy=2.0, copy_gib_s=1e-3)
+    assert later.pull_s(QWEN3_8B, 1) == MOONCAKE.pull_s(QWEN3_8B) == MOONCAKE.pull_s(QWEN3_8B, 2)
+    assert later.pull_s(QWEN3_8B, 2) == pytest.approx(1.5 * MOONCAKE.pull_s(QWEN3_8B))
+    one, two = (later.exposed_s(QWEN3_8B, degree) for degree in (1, 2))
+    assert two == pytest.approx(one, rel=1e-4), "each of two copies a half, twice as slowly"
+
+
+def test_an_engine_that_may_take_less_memory_has_room_for_fewer_tokens() -> None:
+    less, more = (Roofline(QWEN3_8B, H800, costs=EngineCosts(memory_share=s)) for s in (0.8, 0.9))
+    fewer = (more.kv_tokens - less.kv_tokens) * QWEN3_8B.kv_bytes
+    assert fewer == pytest.approx(0.1 * H800.memory_gb * 1e9, rel=1e-4)
 
 
 @given(ROOFLINES, TOKENS, TOKENS, st.integers(0, 30_000))

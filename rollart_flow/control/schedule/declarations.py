@@ -67,8 +67,9 @@ class Overdue(StrEnum):
     ABORT = "abort"
     """They are aborted at the update that makes them too old."""
     AWAIT = "await"
-    """The next batch waits for them, so that none is aborted. It does not wait for a few groups
-    that lack only attempts in place of failed ones (`control.scheduler.lifecycle`)."""
+    """The next batch waits for them, so that none is aborted, but for as many slow groups as
+    `extra_groups` stand in for, and a few groups that lack only attempts in place of failed ones
+    (`control.scheduler.lifecycle`)."""
 
 
 class GroupPlacement(StrEnum):

@@ -186,6 +186,9 @@ SWITCH_S = 13.0
 s with Qwen3-VL-4B on four devices (github.com/redai-studio/Relax, issue 169), 11.3 s with
 Qwen3-0.6B on one (github.com/vllm-project/vime, issue 442), of which most does not depend on the
 size."""
+MEMORY_SHARE = 0.8
+"""Memory that weights and KV caches may take, as ROLL's documentation and its example for RLVR set
+it (alibaba.github.io/ROLL/docs/UserGuide/backend/vllm)."""
 EXPERTS_SHARE = 0.33
 """Assumed: a prompt of 480 tokens gives each of 128 experts 30 of them, where a tile has 64."""
 
@@ -211,6 +214,7 @@ def fitted(values: Mapping[str, float]) -> Parameters:
         VLLM_ON_H100,
         pass_s=values["pass_s"],
         sequence_s=values["sequence_s"],
+        memory_share=MEMORY_SHARE,
         cached_share=values["cached_share"],
     )
     swe, response = _software(values), values["swe_response"] * values["swe_experts"]

@@ -26,7 +26,7 @@ from tests.benchmarks.paper.figures import (
 from tests.benchmarks.paper.scenarios import MODELS, Scenarios
 
 BATCHES = (16, 24, 32)
-"""Batch sizes of Figure 4; the plot alone shows the paper's. Two H800 hold the KV caches of 23
+"""Batch sizes of Figure 4; the plot alone shows the paper's. Two H800 hold the KV caches of 19
 trajectories of 32,768 tokens: with many more, most prefixes would be computed again."""
 
 TABLE_3 = ((6.911, 5.466), (14.437, 5.817), (29.649, 9.442))
