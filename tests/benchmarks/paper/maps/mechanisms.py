@@ -12,7 +12,7 @@ from rollart_flow.simulation.report.comparison import Case
 from rollart_flow.simulation.scenario import Dedicated, Pool, Scenario
 from tests.benchmarks.paper.figures import Figure, rollout_s, step_s, token_s
 from tests.benchmarks.paper.flash.scenarios import asynchronous, thoughts
-from tests.benchmarks.paper.scenarios import MIXTURE_OF_EXPERTS, ROLLART, Scenarios
+from tests.benchmarks.paper.scenarios import JUDGED_STEPS, MIXTURE_OF_EXPERTS, ROLLART, Scenarios
 
 LENGTHS = (1.0, 4.0, 0.25, 2.0, 0.5)
 VARIANCES = (1.0, 2.0, 0.25, 1.5, 0.5)
@@ -76,7 +76,8 @@ def _serverless(given: Scenarios, judging: int) -> Figure:
         name = f"judge on {judging} H800"
         local = replace(_served(local, 8 - judging), name=name, reward=reward)
     ours, against = (
-        Case(scenario, rollart(1), steps=6) for scenario in (given.judged(serverless=True), local)
+        Case(scenario, rollart(1), steps=JUDGED_STEPS)
+        for scenario in (given.judged(serverless=True), local)
     )
     return Figure("serverless", ours, against, (158 / 77, 158 / 77), step_s)
 
