@@ -100,10 +100,6 @@ class EngineModel(Protocol):
     def sequences(self) -> int:
         """Most sequences that share a pass."""
 
-    @property
-    def cached_share(self) -> float:
-        """Share of the cached tokens of a trajectory that its next prompt can use."""
-
     def request_s(self, tokens: int) -> float:
         """Time of one request with this many new tokens, outside of the passes [s]."""
 
@@ -146,9 +142,6 @@ class EngineCosts:
     `gpu_memory_utilization`, and its default)."""
     hop_s: float = 10e-6
     """Latency of one all-reduce of several devices [s]; two per layer."""
-    cached_share: float = 1.0
-    """Share of the cached tokens of a trajectory that its next prompt can use: fewer than all where
-    a template writes earlier turns anew, or another worker gets the prompt."""
 
 
 VLLM_ON_H100 = EngineCosts(0.67, 0.76, 0.93, pass_s=0.00144, sequence_s=14.5e-6)
@@ -179,10 +172,6 @@ class Roofline:
     @property
     def sequences(self) -> int:
         return self.costs.sequences
-
-    @property
-    def cached_share(self) -> float:
-        return self.costs.cached_share
 
     def request_s(self, tokens: int) -> float:
         """Zero: prompts are computed in passes [s]."""

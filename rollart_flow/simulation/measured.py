@@ -51,8 +51,6 @@ class MeasuredEngine:
     kv_tokens: int = 1 << 40
     """Practically unlimited: runs do not record it, so that nothing is ever preempted."""
     sequences: int = EngineCosts().sequences
-    cached_share: float = 1.0
-    """All of them: the new tokens of a request are those that the run had."""
 
     def request_s(self, tokens: int) -> float:
         return self.fixed_s + tokens * self.prompt_token_s

@@ -116,6 +116,9 @@ class SimulatedDomain:
     """Whether a reward model reads the trajectory."""
     task_spread: float = 0.25
     """Sigma of the logarithm of the factor that all responses to one task are longer by."""
+    cached_share: float = 1.0
+    """Share of a trajectory's cached tokens that its next prompt can use: fewer than all where a
+    template writes earlier turns anew, or leaves some of them out."""
 
 
 _TOOL_STEP = LogNormal(1.0, 0.8, most=30)

@@ -85,7 +85,10 @@ class SimulatedCluster:
         batch = ContinuousBatch(model, stored=stored)
         metered = self.scenario.hw_affinity == AUTO
         left = lambda name, position: self._scripts[name].left(position)  # noqa: E731
-        return SimulatedEngine(name, batch, left, self._lost, first_chunks=metered)
+        shares = {domain.name: domain.cached_share for domain in self.scenario.domains}
+        return SimulatedEngine(
+            name, batch, left, self._lost, cached_shares=shares, first_chunks=metered
+        )
 
     async def run(self) -> Record:
         feed = asyncio.create_task(self.plane.follow(), name="feed")

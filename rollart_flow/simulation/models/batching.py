@@ -190,7 +190,7 @@ class ContinuousBatch:
             job = self._waiting[0]
             cached = job.context
             if not job.prefilled:
-                found = int(self.model.cached_share * self._cache.get(job.key))
+                found = int(job.cached_share * self._cache.get(job.key))
                 cached = min(found, job.context - 1)
             fresh = job.context - cached
             others = len(self._decode.jobs) + len(self._prefill)

@@ -25,6 +25,8 @@ class Job:
     """Tokens still to sample."""
     prefilled: bool = False
     """Whether its KV cache comes from another worker, complete."""
+    cached_share: float = 1.0
+    """Share of the prefix in the cache that it can use."""
     spans: list[tuple[int, int]] = field(default_factory=list)
     """(policy version, tokens), in the order in which they were sampled."""
     joined: float = 0.0

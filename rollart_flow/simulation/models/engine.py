@@ -6,7 +6,8 @@ event loop sees a few events per generation, independent of its length.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from rollart_flow.control.loop.bounded_dict import BoundedDict
@@ -24,8 +25,9 @@ Left = Callable[[str, int], int]
 class SimulatedEngine:
     """One inference worker, where `left` gives the lengths of actions.
 
-    It counts in `lost`, by trajectory, the tokens of actions that did not end. With `first_chunks`,
-    the first token of every request has its own chunk, which a profiler needs; else only the first
+    It counts in `lost`, by trajectory, the tokens of actions that did not end. Prompts of a domain
+    can use the share in `cached_shares` of their cached tokens, or all. With `first_chunks`, the
+    first token of every request has its own chunk, which a profiler needs; else only the first
     token of each trajectory has.
     """
 
@@ -36,6 +38,7 @@ class SimulatedEngine:
         left: Left,
         lost: Counter[str],
         *,
+        cached_shares: Mapping[str, float] = MappingProxyType({}),
         first_chunks: bool = False,
     ) -> None:
         self.worker = worker
@@ -45,6 +48,7 @@ class SimulatedEngine:
         self.devices = batch.model.devices
         self._left = left
         self._lost = lost
+        self._cached_shares = cached_shares
         self._first_chunks = first_chunks
         self._first: dict[Job, asyncio.Future[None]] = {}
         self._done: dict[Job, asyncio.Future[None]] = {}
@@ -63,7 +67,7 @@ class SimulatedEngine:
         """
         position = sum(request.prompt_ids)
         left = self._left(request.trajectory_id, position)
-        job = Job(request.trajectory_id, position, left, prefilled=prefilled)
+        job = self._job(request, position, left, prefilled=prefilled)
         sent = 0
         offset = 0
         if (request_s := self.batch.model.request_s(request.prompt_ids[-1])) > 0:
@@ -91,14 +95,26 @@ class SimulatedEngine:
             if job.left:
                 self._lost[request.trajectory_id] += sum(tokens for _, tokens in job.spans)
 
-    async def run(self, key: str, context: int, left: int, *, prefilled: bool = False) -> Job:
+    async def run(self, key: str, context: int, left: int) -> Job:
         """Sample `left` tokens after `context` tokens, apart from any request."""
-        job = Job(key, context, left, prefilled=prefilled)
+        return await self._ended(Job(key, context, left))
+
+    async def prefill(self, request: GenerationRequest) -> None:
+        """Compute the prompt of a request, whose tokens another worker samples."""
+        await self._ended(self._job(request, sum(request.prompt_ids), 0))
+
+    async def _ended(self, job: Job) -> Job:
         try:
             await self._submit(job)
         finally:
             self._give_up(job)
         return job
+
+    def _job(
+        self, request: GenerationRequest, context: int, left: int, *, prefilled: bool = False
+    ) -> Job:
+        share = self._cached_shares.get(request.domain, 1.0)
+        return Job(request.trajectory_id, context, left, prefilled, share)
 
     async def abort(self, request_id: str) -> None:
         """Do nothing: closing the stream of a request ends it."""
@@ -257,7 +273,7 @@ class DisaggregatedEngine:
         )
         self._requests.update((prefill.worker, decode.worker))
         try:
-            await prefill.run(request.trajectory_id, position, 0)
+            await prefill.prefill(request)
             fresh = position - min(shipped, position)
             await asyncio.sleep(fresh * self._token_s)
             self._pairs.add(request.trajectory_id, (prefill, decode, position))

@@ -1,10 +1,11 @@
 """What the papers print of a run beside its report: parts of its steps, tails of its batches."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from rollart_flow.simulation.record import AttemptRecord, Record, StepTimes
+from rollart_flow.simulation.record import Record, StepTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class Details:
     """Largest share of a step in which training waited for its batch."""
     longest_response: float
     """Mean over the steps of the longest response of a batch over the mean response."""
+    most_turns: float
+    """Mean over the steps of the most turns of an attempt of a batch over the mean."""
 
 
 def details_of(record: Record) -> Details:
@@ -28,7 +31,8 @@ def details_of(record: Record) -> Details:
     return Details(
         fmean(max(attempt.script.reset_s for attempt in batch) for batch in batches),
         max(_waits(record.steps)),
-        fmean(_longest(batch) for batch in batches),
+        fmean(_longest([each.script.action_tokens for each in batch]) for batch in batches),
+        fmean(_longest([len(each.script.turns) for each in batch]) for batch in batches),
     )
 
 
@@ -40,6 +44,5 @@ def _waits(steps: list[StepTimes]) -> list[float]:
     return [(now.formed - now.asked) / (now.ended - before.ended) for before, now in pairs]
 
 
-def _longest(batch: list[AttemptRecord]) -> float:
-    lengths = [attempt.script.action_tokens for attempt in batch]
+def _longest(lengths: Sequence[int]) -> float:
     return max(lengths) / fmean(lengths)

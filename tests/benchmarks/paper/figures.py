@@ -86,7 +86,7 @@ class Figure:
     against: Case | None
     """The slower case of a speedup; None if the measure itself was published."""
     published: tuple[float, float] | None
-    """Published range; None if nothing was published."""
+    """Published range, up to infinity if only the least was; None if nothing was published."""
     measure: Measure = step_s
     why: str = ""
     """Why our number may differ."""

@@ -69,7 +69,7 @@ FAMILIES = (
         ),
         (
             "software step", "software training share", "software environments",
-            "software reset share", "software failures", "software judge",
+            "software reset share", "software failures",
             *(
                 f"nodes {prefill} {kind} {model}"
                 for model in ("32B", "30B-A3B")
@@ -82,7 +82,6 @@ FAMILIES = (
             "Figure 3: training's share",
             "Figure 3: generation's share",
             "Figure 3: reset's share of a step",
-            "Figure 6",
             "Table 5",
         ),
     ),
@@ -97,6 +96,12 @@ FAMILIES = (
         ("math_response", "math_sigma"),
         ("judged local", "judged serverless"),
         ("Figure 12: rollout time",),
+    ),
+    Family(
+        "judge",
+        ("verdict_tokens",),
+        ("software judge", "judge's utilization local", "judge's utilization serverless"),
+        ("Figure 6", "Figure 12: utilization"),
     ),
     Family(
         "waits",

@@ -42,3 +42,8 @@ def mean_wait(run: Finished) -> float:
 def longest_response(run: Finished) -> float:
     """Longest response of a batch over the mean response."""
     return run.details.longest_response
+
+
+def most_turns(run: Finished) -> float:
+    """Most turns of an attempt of a batch over the mean."""
+    return run.details.most_turns

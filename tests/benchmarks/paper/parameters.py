@@ -80,7 +80,9 @@ class Parameters:
     swe_experts: SimulatedDomain = SWE
     """SWE-bench with Qwen3-30B-A3B, whose trajectories need not be as long as those of 32B."""
     experts_share: float = 1.0
-    """Arithmetic that the kernels of a mixture of experts attain, over that of dense ones."""
+    """Arithmetic that kernels and training of a mixture of experts attain, over dense ones."""
+    verdict_tokens: int = 16
+    """Length of a judge's answer."""
     launch_s: Distribution = _LAUNCH
     """Launch of a container of SWE-bench [s]."""
     slow_launch_s: Distribution = _SLOW_LAUNCH
@@ -107,7 +109,7 @@ class Parameters:
         """
         if (costs := self.costs.get(device)) is None:
             return EngineCosts()
-        share = 1.0 if model.active is None else self.experts_share
+        share = self._of_dense(model)
         several_s = self.several_s if degree > 1 else 0.0
         return replace(
             costs, compute_share=share * costs.compute_share, pass_s=costs.pass_s + several_s
@@ -115,7 +117,12 @@ class Parameters:
 
     def training(self, model: SimulatedModel, device: Device) -> TrainingCost:
         """Times of training steps."""
-        return TrainingCost(model, device, self.training_share, self.training_fixed_s)
+        share = self._of_dense(model) * self.training_share
+        return TrainingCost(model, device, share, self.training_fixed_s)
+
+    def _of_dense(self, model: SimulatedModel) -> float:
+        """The share of a dense model's arithmetic that a model attains."""
+        return 1.0 if model.active is None else self.experts_share
 
 
 ASSUMED = Parameters()
@@ -160,6 +167,7 @@ KNOBS = {
     "sequence_s": Knob(1e-4, 14.5e-6, 5e-4),
     "several_s": Knob(10e-3, 1e-3, 60e-3),
     "cached_share": Knob(0.98, 0.8, 1.0),
+    "verdict_tokens": Knob(16, 1, 64),
     "pull_s_per_gib": Knob(0.49, 0.2, 1.0),
     "several_pull": Knob(1.3, 1.0, 3.0),
     "copy_gib_s": Knob(12, 2, 48),
@@ -171,8 +179,8 @@ KNOBS = {
 attempts solve or none, the length of responses of 30B-A3B over those of 32B, the factor of all the
 times of steps of environments, the share of the peak that training attains, what an engine does for
 each pass, for each sequence in it, and for each pass to keep several devices in step [s], the share
-of a trajectory's cached tokens that its next prompt can use, rates [GiB/s], times [s], and what a
-byte takes longer to a worker of several devices.
+of a trajectory's cached tokens that its next prompt can use, the length of a judge's answer
+[tokens], rates [GiB/s], times [s], and what a byte takes longer to a worker of several devices.
 
 The papers' engines are vLLM 0.8.4 (ROLLART section 7.1, ROLL Flash appendix A.1), which did more of
 its work between passes: that of `VLLM_ON_H100` is the least of both knobs."""
@@ -215,7 +223,6 @@ def fitted(values: Mapping[str, float]) -> Parameters:
         pass_s=values["pass_s"],
         sequence_s=values["sequence_s"],
         memory_share=MEMORY_SHARE,
-        cached_share=values["cached_share"],
     )
     swe, response = _software(values), values["swe_response"] * values["swe_experts"]
     math_sigma = values["math_sigma"]
@@ -240,6 +247,7 @@ def fitted(values: Mapping[str, float]) -> Parameters:
         swe=swe,
         swe_experts=replace(swe, response=LogNormal(response, values["swe_sigma"], most=3_000)),
         experts_share=EXPERTS_SHARE,
+        verdict_tokens=round(values["verdict_tokens"]),
         launch_s=_launch(values),
         slow_launch_s=Uniform(150, values["slow_launch_s"]),
         web=replace(_as_software(WEB, values), observation=_LONG_PAGES),
@@ -254,7 +262,11 @@ def fitted(values: Mapping[str, float]) -> Parameters:
             agreement=values["thought_agreement"],
         ),
         think=_alike(THINK, values["thought_sigma"]),
-        waiting=replace(WEB, turns=LogNormal(values["wait_turns"], values["wait_sigma"], most=30)),
+        waiting=replace(
+            WEB,
+            turns=LogNormal(values["wait_turns"], values["wait_sigma"], most=30),
+            cached_share=values["cached_share"],
+        ),
     )
 
 
@@ -300,12 +312,14 @@ def _as_software(
 def _paced(
     domain: SimulatedDomain, values: Mapping[str, float], response: Distribution
 ) -> SimulatedDomain:
-    """A domain with other responses, and all times of steps multiplied."""
+    """A domain with other responses, all times of steps multiplied, and cached prefixes that its
+    prompts find in part."""
     step, scale = domain.step_s, values["step_scale"]
     if not isinstance(step, LogNormal):
         raise TypeError(f"steps of {domain.name} are no LogNormal")
     step = LogNormal(step.median * scale, step.sigma, step.most * scale)
-    return replace(domain, response=response, step_s=step)
+    share = values["cached_share"]
+    return replace(domain, response=response, step_s=step, cached_share=share)
 
 
 def stored_fit() -> Parameters:

@@ -15,6 +15,7 @@ from rollart_flow.simulation.hardware import (
     QWEN3_30B_A3B,
     QWEN3_32B,
     QWEN25_7B,
+    Device,
     SimulatedModel,
 )
 from rollart_flow.simulation.latencies import FixedLatency, Gaussian
@@ -49,7 +50,8 @@ class Scenarios:
 
     def __init__(self, parameters: Parameters = ASSUMED) -> None:
         self.parameters = parameters
-        self._judge = parameters.roofline(QWEN25_7B, H800)
+        judge = parameters.roofline(QWEN25_7B, H800)
+        self._serverless = Serverless(judge, verdict_tokens=parameters.verdict_tokens)
 
     def priced(self, scenario: Scenario) -> Scenario:
         """A scenario with the engines and the training of the parameters."""
@@ -64,6 +66,11 @@ class Scenarios:
             training_cost=given.training(scenario.model, scenario.training.device),
             switch_s=given.switch_s,
         )
+
+    def dedicated(self, device: Device = H800) -> Dedicated:
+        """A judge on four devices that do nothing else."""
+        given = self.parameters
+        return Dedicated(given.roofline(QWEN25_7B, device), 4, given.verdict_tokens)
 
     def software(self, *, silent: bool = False) -> Scenario:
         """Figure 3: SWE-bench with Qwen3-8B on 32 H800, 128 trajectories; silent: of no replies."""
@@ -95,7 +102,7 @@ class Scenarios:
                 group_size=8,
                 environments=2 * 512 if rollout else None,
                 tensor_parallel=_DEGREES[model],
-                reward=Serverless(self._judge),
+                reward=self._serverless,
                 transfer=self.parameters.within,
                 shared=not rollout,
             )
@@ -109,7 +116,7 @@ class Scenarios:
         """Sync of section 7.1: as Sync+, with four devices that only the judge uses."""
         scenario = self.monolithic(model)
         name = f"{scenario.name}, judge on 4"
-        return replace(scenario, name=name, reward=Dedicated(self._judge, 4))
+        return replace(scenario, name=name, reward=self.dedicated())
 
     def disaggregated(self, model: SimulatedModel, devices: int = 128) -> Scenario:
         """A quarter of the H800 trains: One-off and AReaL of section 7.1, and Figure 10c."""
@@ -149,7 +156,6 @@ class Scenarios:
         asynchronous training (section 7.1): the time of a rollout is the time in which as many
         trajectories end as a step takes.
         """
-        judge = self._judge if serverless else self.parameters.roofline(QWEN25_7B, THIRD)
         return self.priced(
             Scenario(
                 "judge serverless" if serverless else "judge on 4 H800",
@@ -160,7 +166,7 @@ class Scenarios:
                 batch_size=84,
                 group_size=12,
                 context_tokens=16_384,
-                reward=Serverless(judge) if serverless else Dedicated(judge, 4),
+                reward=self._serverless if serverless else self.dedicated(THIRD),
                 transfer=self.parameters.within,
             )
         )

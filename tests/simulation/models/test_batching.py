@@ -246,12 +246,11 @@ def test_the_next_turn_computes_only_new_tokens() -> None:
 
 @pytest.mark.parametrize(("share", "computed"), [(1.0, 300), (0.75, 5_325), (0.0, 20_400)])
 def test_only_a_share_of_the_cached_tokens_can_be_used(share: float, computed: int) -> None:
-    costs = replace(ROOMY.costs, cached_share=share)
-    seen = Seen(ContinuousBatch(replace(ROOMY, costs=costs)))
+    seen = Seen(ContinuousBatch(ROOMY))
     first = seen.submit(job("a", 20_000, 100))
     seen.until(FOREVER)
     before = seen.batch.prefilled_tokens
-    seen.submit(job("a", first.context + 300, 1))
+    seen.submit(replace(job("a", first.context + 300, 1), cached_share=share))
     seen.until(FOREVER)
     assert seen.batch.prefilled_tokens - before == computed
 

@@ -10,7 +10,7 @@ from rollart_flow.control.schedule.schedules import rollart, sync, sync_plus
 from rollart_flow.simulation.hardware import QWEN3_8B
 from rollart_flow.simulation.report.comparison import Case
 from rollart_flow.simulation.scenario import Dedicated, Pool, Scenario
-from tests.benchmarks.paper.figures import Figure, rollout_s, step_s, token_s
+from tests.benchmarks.paper.figures import Figure, rollout_s, settled, step_s, token_s
 from tests.benchmarks.paper.flash.scenarios import asynchronous, thoughts
 from tests.benchmarks.paper.scenarios import JUDGED_STEPS, MIXTURE_OF_EXPERTS, ROLLART, Scenarios
 
@@ -35,9 +35,9 @@ class Mechanism:
 
 def _affinity(given: Scenarios, h20: int) -> Figure:
     h800 = round(72 - h20 / 2.85)
-    mixed = Case(given.equal_cost(QWEN3_8B, h800, h20), ROLLART, steps=6)
-    alone = Case(given.equal_cost(QWEN3_8B, 72, 0), ROLLART, steps=6)
-    return Figure("affinity", mixed, alone, (1.12, 1.37), step_s)
+    mixed = settled(given.equal_cost(QWEN3_8B, h800, h20), ROLLART)
+    alone = settled(given.equal_cost(QWEN3_8B, 72, 0), ROLLART)
+    return Figure("affinity", mixed, alone, (1.12, 1.37), token_s)
 
 
 def _prefill_decode(given: Scenarios, prefill: int) -> Figure:

@@ -25,14 +25,15 @@ def figures(given: Scenarios) -> Iterator[Figure]:
 
 
 def _affinity(given: Scenarios) -> Iterator[Figure]:
+    """Per token, as the sweep of the bound."""
     for model in MODELS:
         size = model.name.removeprefix("Qwen3-")
-        mixed = case_of(given.equal_cost(model, 64, 24), ROLLART, 6)
+        mixed = settled(given.equal_cost(model, 64, 24), ROLLART)
         for h800, h20, published in ((0, 208, (1.30, 1.68)), (72, 0, (1.12, 1.37))):
-            other = case_of(given.equal_cost(model, h800, h20), ROLLART, 6)
+            other = settled(given.equal_cost(model, h800, h20), ROLLART)
             kind = "H20" if h20 else "H800"
             name = f"Figure 11a: affinity over {kind} only, {size}"
-            yield Figure(name, mixed, other, published, why=_WHY_11A)
+            yield Figure(name, mixed, other, published, token_s, _WHY_11A)
 
 
 def _trajectory_level(given: Scenarios) -> Iterator[Figure]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rollart_flow.control.schedule.schedules import rollart, sync, sync_plus
-from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B, QWEN25_7B, SimulatedModel
+from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B, SimulatedModel
 from rollart_flow.simulation.latencies import LatencyMixture
 from rollart_flow.simulation.report.comparison import Case
-from rollart_flow.simulation.scenario import Dedicated, Pool, Scenario
+from rollart_flow.simulation.scenario import Pool, Scenario
 from rollart_flow.simulation.transfers import WeightTransfer
 from rollart_flow.simulation.workloads import SimulatedDomain
 from tests.benchmarks.paper import measures
@@ -133,7 +133,7 @@ def judged(given: Scenarios) -> Case:
         name="swe on 28 H800, judge on 4",
         domains=(replace(domain, judged=True),),
         training=Pool(H800, 28),
-        reward=Dedicated(given.parameters.roofline(QWEN25_7B, H800), 4),
+        reward=given.dedicated(),
     )
     return Case(scenario, sync(), steps=4)
 
