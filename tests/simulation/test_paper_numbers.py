@@ -1,6 +1,7 @@
 """The papers' absolute numbers, the parameters, and how figures are judged over seeds."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.benchmarks.paper.absolute import formulas, observations, predictions
 from tests.benchmarks.paper.figures import Figure, estimate
 from tests.benchmarks.paper.fitting import (
     FAMILIES,
+    Family,
     LeftOut,
     Oracle,
     error,
@@ -160,6 +162,12 @@ def test_a_figure_is_left_out_as_a_whole_and_predicted_by_the_others() -> None:
     assert LeftOut({"a": (2.0, 1.0), "b": (1.0, 2.0)}, True).error == pytest.approx(1.0)
 
 
+def test_a_figure_with_numbers_of_two_families_is_left_out_of_both() -> None:
+    small, large = (Family(size, LINKS.knobs, (f"rdma {size}",)) for size in ("8B", "32B"))
+    apart = left_out(Oracle(jobs=1), START, [small, large])
+    assert apart == left_out(Oracle(jobs=1), START, [LINKS])
+
+
 def test_a_figure_is_fitted_where_all_its_numbers_are() -> None:
     names = [figure.name for figure in figures()]
     told = {name for name in names if is_fitted(name)}
@@ -175,6 +183,11 @@ def test_a_slowdown_never_agrees_with_a_speedup() -> None:
     assert not speedup.agrees(0.99)
     assert Figure("name", case, case, (0.9, 0.9)).agrees(0.95)
     assert not Figure("name", case, case, (0.9, 0.9)).agrees(1.0)
+
+
+def test_a_range_without_an_end_agrees_with_all_that_is_more() -> None:
+    at_least = Figure("name", Case(ONE_POOL, sync_plus(), steps=2), None, (40.0, math.inf))
+    assert [at_least.agrees(value) for value in (30.0, 35.0, 400.0)] == [False, True, True]
 
 
 def test_a_ratio_of_nearly_one_is_no_change_and_agrees_with_none() -> None:

@@ -9,8 +9,10 @@ from rollart_flow.types import Chunk, GenerationRequest, Sampling
 ROOFLINE = Roofline(QWEN3_8B, H800)
 
 
-def request(*prompt: int, trajectory: str = "t") -> GenerationRequest:
-    return GenerationRequest("r", prompt or (500,), Sampling(), trajectory_id=trajectory)
+def request(*prompt: int, trajectory: str = "t", domain: str = "default") -> GenerationRequest:
+    return GenerationRequest(
+        "r", prompt or (500,), Sampling(), trajectory_id=trajectory, domain=domain
+    )
 
 
 async def gathered(stream: AsyncIterator[Chunk]) -> list[tuple[float, Chunk]]:

@@ -156,6 +156,29 @@ async def test_two_streams_share_the_worker() -> None:
     assert alone_s < now() - began < 1.2 * alone_s
 
 
+async def test_prompts_of_a_domain_use_its_share_of_their_cached_tokens() -> None:
+    left = lambda _, position: 300 if position == 2_000 else 100  # noqa: E731
+
+    def worker(*, stored: bool) -> SimulatedEngine:
+        batch = ContinuousBatch(ROOFLINE, stored=stored)
+        return SimulatedEngine("w", batch, left, Counter(), cached_shares={"web": 0.5})
+
+    async def computed(engine: Inference, batch: ContinuousBatch, domain: str) -> int:
+        """New tokens of a second prompt, which is 50 longer than the chain of the first."""
+        await gathered(engine.generate(request(2_000, trajectory=domain, domain=domain)))
+        before = batch.prefilled_tokens
+        await gathered(engine.generate(request(2_000, 300, 50, trajectory=domain, domain=domain)))
+        return batch.prefilled_tokens - before
+
+    alone = worker(stored=False)
+    assert await computed(alone, alone.batch, "math") == 50
+    assert await computed(alone, alone.batch, "web") == 2_350 - 2_300 // 2
+    prefill, decode = worker(stored=True), worker(stored=False)
+    pair = DisaggregatedEngine([prefill], [decode], 25.0, QWEN3_8B.kv_bytes)
+    assert await computed(pair, prefill.batch, "math") == 350
+    assert await computed(pair, prefill.batch, "web") == 2_350 - 2_000 // 2
+
+
 async def test_prefill_workers_compute_prompts_and_decode_workers_sample() -> None:
     """Only new tokens cross the network, and a trajectory keeps its pair of workers."""
     left = lambda _, position: 300 if position == 2_000 else 100  # noqa: E731
