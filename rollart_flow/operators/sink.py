@@ -118,7 +118,7 @@ class BufferSink:
 
     def _sent(self, send: asyncio.Task[None]) -> None:
         self._sends.remove(send)
-        if self._is_due:
+        if self._is_due and not send.cancelled():  # only the end of the process cancels it
             self.flush()
 
     async def _send(self, trajectories: list[Trajectory], durable: asyncio.Future[None]) -> None:

@@ -193,6 +193,26 @@ def test_a_caller_that_stops_to_wait_holds_nothing_back() -> None:
     assert rows == 2
 
 
+def test_an_end_of_the_process_sends_nothing_anew() -> None:
+    """A loop that closes cancels its tasks once: what begins then is destroyed as it runs."""
+    buffer = Buffer(HOUR)
+
+    async def test() -> None:
+        sink = BufferSink(cast(Any, buffer))
+        sink.put((trajectory("g", 0),))
+        sink.flush()
+        sink.put((trajectory("g", 1),))
+        await asyncio.sleep((WAIT_S + BUSY_WAIT_S) / 2)
+        (send,) = asyncio.all_tasks() - {asyncio.current_task()}
+        send.cancel()
+        await asyncio.wait([send])
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(test())
+    assert [rows for _, rows in buffer.arrived] == [1]
+
+
 def test_boxes_are_made_for_attempts_that_wait_for_their_place_and_end_with_them() -> None:
     episodes = Episodes()
 
