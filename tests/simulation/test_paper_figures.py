@@ -8,7 +8,7 @@ import pytest
 from rollart_flow.control.schedule.declarations import Overdue
 from rollart_flow.control.schedule.schedules import flash, sync_plus
 from rollart_flow.simulation.report.comparison import Case
-from tests.benchmarks.paper.figures import Figure, finish, rollout_s, step_s
+from tests.benchmarks.paper.figures import ITERATIONS, Figure, finish, rollout_s, step_s
 from tests.benchmarks.paper.flash.rlvr import ALPHAS, SmallestAlpha
 from tests.benchmarks.paper.flash.scenarios import asynchronous
 from tests.benchmarks.paper.kept import run_figures
@@ -71,6 +71,44 @@ def test_a_speedup_is_the_other_over_ours_and_cases_run_once() -> None:
     assert told == [(0, 1), (1, 1)]
     assert slower.value(runs) == 1.0
     assert alone.value(runs) == step_s(runs[CASE]) > 0
+
+
+def test_step_times_of_section_7_are_means_of_five() -> None:
+    """Those of Figure 12 are said to be means of 32, and those of Figure 11b are of ten."""
+    places = ("Figure 10", "Figure 11a", "Figure 13", "Figure 14a")
+    cases = {case for each in ALL if each.name.startswith(places) for case in each.cases}
+    assert {case.steps - case.warmup for case in cases if case.warmup} == {ITERATIONS}
+    assert all(case.warmup for case in cases), "with the default, fewer would be measured"
+    assert ITERATIONS == 5
+
+
+def test_a_synchronous_run_is_measured_for_as_many_steps_as_the_asynchronous_one() -> None:
+    places = tuple(
+        f"ROLL Flash {each}" for each in ("Figure 1b", "Figure 3", "Takeaway 3", "Figure 11")
+    )
+    pairs = [each for each in ALL if each.name.startswith(places) and each.against is not None]
+    assert len(pairs) >= 18
+    for figure in pairs:
+        steps = {case.steps - case.warmup for case in figure.cases if case.warmup}
+        assert len(steps) == 1, figure.name
+        assert all(case.warmup for case in figure.cases), figure.name
+
+
+def test_clusters_of_all_sizes_reserve_32_devices_for_training() -> None:
+    scaling = [each.ours.scenario for each in ALL if each.name.startswith("Figure 10c")]
+    sizes = [(pool.devices, each.training.devices) for each in scaling for pool in each.rollout]
+    assert sizes == [(32, 32), (64, 32), (96, 32)]
+
+
+def test_the_buffer_of_figure_12_holds_alpha_times_as_many_as_there_are_environments() -> None:
+    (figure,) = (each for each in ALL if each.name.startswith("Figure 12: rollout"))
+    for case in figure.cases:
+        scenario, bound = case.scenario, case.schedule.bound
+        assert scenario.environments is not None
+        assert scenario.environments > scenario.batch_size
+        surplus = scenario.extra_groups * scenario.group_size
+        held = bound.capacity(scenario.batch_size) + surplus
+        assert held == bound.capacity(scenario.environments)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

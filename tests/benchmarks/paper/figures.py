@@ -18,6 +18,8 @@ TOLERANCE = 0.15
 """Relative difference beyond which a figure explains why it differs."""
 NO_CHANGE = 0.03
 """Distance from 1 within which a speedup is none: the tokens of five steps differ as much."""
+ITERATIONS = 5
+"""Steps that a step time is the mean of (ROLLART section 7.1)."""
 OTHER_LENGTHS = (
     "the papers publish no lengths and latencies of their tasks; with those assumed here "
 )
@@ -163,19 +165,19 @@ def case_of(scenario: Scenario, schedule: Schedule, steps: int = 4) -> Case:
 
 
 def settled(scenario: Scenario, schedule: Schedule, alpha: int = 1) -> Case:
-    """A run that is measured for five steps, as ROLLART measures, after its first 2 (1 + alpha).
+    """A run that is measured for `ITERATIONS`, after its first 2 (1 + alpha) steps.
 
     Of the (1 + alpha) batches that a schedule begins at once it trains on the short trajectories
     first and on all long ones in a later step, so that steps are alike only after them.
     """
     first = 2 * (1 + alpha)
-    return Case(scenario, schedule, steps=first + 5, warmup=first)
+    return Case(scenario, schedule, steps=first + ITERATIONS, warmup=first)
 
 
 def filled(scenario: Scenario, schedule: Schedule) -> Case:
-    """A run that is measured after its first two steps, for five: the first one has no batch to
+    """A run that is measured for `ITERATIONS` after its first two steps: the first has no batch to
     train on beside its rollout."""
-    return Case(scenario, schedule, steps=7, warmup=2)
+    return Case(scenario, schedule, steps=2 + ITERATIONS, warmup=2)
 
 
 def finish(case: Case) -> Finished:

@@ -38,6 +38,14 @@ THIRD = replace(
 )
 """What one of three jobs has of a device that they share."""
 
+TRAINING = 32
+"""H800 that are reserved for asynchronous training (section 7.1), also in smaller clusters."""
+
+JUDGED_BATCH = 84
+"""Trajectories of a batch of each job of Figure 12."""
+JUDGED_ENVIRONMENTS = 126
+"""Environments of each job of Figure 12, which is not published: with 84 its two times of a rollout
+differ far less than the paper's, whatever lengths are assumed."""
 JUDGED_STEPS = 34
 """Steps of Figure 12, two of which are not measured: over four, chance moves the mean by 15%."""
 
@@ -119,21 +127,20 @@ class Scenarios:
         return replace(scenario, name=name, reward=self.dedicated())
 
     def disaggregated(self, model: SimulatedModel, devices: int = 128) -> Scenario:
-        """A quarter of the H800 trains: One-off and AReaL of section 7.1, and Figure 10c."""
-        train = devices // 4
-        rollout = (Pool(H800, devices - train),)
-        return self._mixed(f"{devices - train}+{train} H800", model, rollout, train)
+        """H800 alone: One-off and AReaL of section 7.1, and Figure 10c."""
+        rollout = (Pool(H800, devices - TRAINING),)
+        return self._mixed(f"{devices - TRAINING}+{TRAINING} H800", model, rollout, TRAINING)
 
     def affine(self, model: SimulatedModel) -> Scenario:
         """ROLLART of section 7.1: 64 H800 and 32 H20 serve, 32 H800 train, across two clusters."""
         rollout = (Pool(H800, 64), Pool(H20, 32))
-        scenario = self._mixed("64+32 H800 32 H20", model, rollout, 32)
+        scenario = self._mixed("64+32 H800 32 H20", model, rollout, TRAINING)
         return replace(scenario, hw_affinity=AFFINITY, transfer=self.parameters.across)
 
     def equal_cost(self, model: SimulatedModel, h800: int, h20: int) -> Scenario:
         """Figure 11a: rollout for about the same price, training on 32 H800."""
         pools = tuple(pool for pool in (Pool(H800, h800), Pool(H20, h20)) if pool.devices)
-        scenario = self._mixed(f"{h800} H800 {h20} H20", model, pools, 32)
+        scenario = self._mixed(f"{h800} H800 {h20} H20", model, pools, TRAINING)
         return replace(scenario, hw_affinity=AFFINITY if h800 and h20 else {})
 
     def gaussian_environments(self, sigma: float) -> Scenario:
@@ -154,8 +161,10 @@ class Scenarios:
         The jobs have actors of their own, so that a device has room for three models and for a
         third of the KV caches beside each. Devices that are reserved for training are those of
         asynchronous training (section 7.1): the time of a rollout is the time in which as many
-        trajectories end as a step takes.
+        trajectories end as a step takes. Beside the trajectories in flight, one to an environment,
+        the buffer holds alpha times as many (section 6.2); alpha is 1.
         """
+        surplus = 2 * (JUDGED_ENVIRONMENTS - JUDGED_BATCH)
         return self.priced(
             Scenario(
                 "judge serverless" if serverless else "judge on 4 H800",
@@ -163,8 +172,10 @@ class Scenarios:
                 (self.parameters.math,),
                 (Pool(THIRD, 8 if serverless else 4),),
                 Pool(THIRD, 8),
-                batch_size=84,
+                batch_size=JUDGED_BATCH,
                 group_size=12,
+                extra_groups=surplus // 12,
+                environments=JUDGED_ENVIRONMENTS,
                 context_tokens=16_384,
                 reward=self._serverless if serverless else self.dedicated(THIRD),
                 transfer=self.parameters.within,

@@ -18,6 +18,7 @@ from tests.benchmarks.paper.flash.scenarios import (
     ROLLOUTS,
     SIZES,
     asynchronous,
+    in_turns,
     thoughts,
 )
 from tests.benchmarks.paper.scenarios import Scenarios
@@ -27,6 +28,8 @@ NAIVE = sync().switched(prompt_replication=False)
 
 PROMPTS = ROLLOUTS * RESPONSES
 """Responses of a batch of 256 prompts."""
+MEASURED = 6
+"""Steps of such batches that are measured: two cycles of a run with the ratio 2."""
 ALPHAS = (1, 2, 4)
 """Asynchronous ratios that Table 1 is looked for among."""
 ENOUGH = 1 - TOLERANCE
@@ -64,21 +67,21 @@ def _scaling(given: Scenarios) -> Iterator[Figure]:
 
 
 def _async(given: Scenarios, domain: SimulatedDomain, devices: int) -> Case:
-    """Half of the devices train, half infer; measured for two cycles, each of many responses."""
+    """Half of the devices train, half infer."""
     half = devices // 2
     scenario = thoughts(given, domain, train=half, infer=half, rollouts=PROMPTS)
-    return asynchronous(scenario, 2, steps=6)
+    return asynchronous(scenario, 2, steps=MEASURED)
 
 
 def _in_turns(given: Scenarios, domain: SimulatedDomain, devices: int, schedule: Schedule) -> Case:
     """All devices infer, then all train."""
     scenario = thoughts(given, domain, train=devices, infer=0, rollouts=PROMPTS)
-    return Case(scenario, schedule, steps=2)
+    return in_turns(scenario, schedule, steps=MEASURED)
 
 
 def _ratios(given: Scenarios) -> Iterator[Figure]:
     think = given.parameters.think
-    base = Case(thoughts(given, think, train=40, infer=0), sync_plus(), steps=2)
+    base = in_turns(thoughts(given, think, train=40, infer=0), sync_plus())
     for train, infer, alpha, published in (
         (16, 24, 2, 2.0),
         (32, 8, 1, 1.25),
@@ -92,7 +95,7 @@ def _ratios(given: Scenarios) -> Iterator[Figure]:
         yield Figure(name, ours, base, (published, published), token_s, _WHY_3)
     for n in (32, 512):
         ours = asynchronous(thoughts(given, think, train=16, infer=24, rollouts=n), 2)
-        slow = Case(thoughts(given, think, train=40, infer=0, rollouts=n), sync_plus(), 0, 2)
+        slow = in_turns(thoughts(given, think, train=40, infer=0, rollouts=n), sync_plus())
         name = f"ROLL Flash Figure 3b: async over Sync-ROLL, {n} rollouts"
         yield Figure(name, ours, slow, None, token_s)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import flash
 from rollart_flow.simulation.hardware import H800, QWEN3_8B, QWEN3_14B, SimulatedModel
 from rollart_flow.simulation.latencies import Gaussian
@@ -33,6 +34,11 @@ def asynchronous(scenario: Scenario, alpha: int, steps: int = 30) -> Case:
     """
     first = 2 * (1 + alpha)
     return Case(scenario, flash(alpha), steps=first + steps, warmup=first)
+
+
+def in_turns(scenario: Scenario, schedule: Schedule, steps: int = 30) -> Case:
+    """A synchronous run, measured for as many steps as `asynchronous` after its first one."""
+    return Case(scenario, schedule, steps=1 + steps, warmup=1)
 
 
 def thoughts(

@@ -41,7 +41,7 @@ def _trajectory_level(given: Scenarios) -> Iterator[Figure]:
         scenario = given.gaussian_environments(sigma)
         span = (published, published) if published else (1.23, 2.27)
         name = f"Figure 11b: trajectory- over batch-level, sigma {sigma:g} s"
-        trajectory, batch = case_of(scenario, sync_plus(), 3), case_of(scenario, sync(), 3)
+        trajectory, batch = case_of(scenario, sync_plus(), 10), case_of(scenario, sync(), 10)
         yield Figure(name, trajectory, batch, span, rollout_s, _WHY_11B)
 
 
@@ -73,7 +73,7 @@ _WHY_11A = (
 )
 _WHY_11B = "web tasks of 5 to 30 turns stand for the task, which the paper does not name"
 _WHY_12 = (
-    "how much the judge reads for a trajectory, and what a serverless instance is paid for, is not "
-    "published"
+    "how many environments a job has, how much the judge reads for a trajectory, and what a "
+    "serverless instance is paid for, is not published"
 )
 _WHY_13 = OTHER_LENGTHS + "training binds at every bound, so that more in flight gains nothing"

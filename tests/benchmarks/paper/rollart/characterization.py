@@ -116,7 +116,7 @@ def _of_class(given: Scenarios, domain: SimulatedDomain, pool: Pool, batch: int)
         group_size=8,
         transfer=given.parameters.within,
     )
-    return Case(given.priced(scenario), sync_plus(), steps=3)
+    return Case(given.priced(scenario), sync_plus(), steps=10)
 
 
 def _judge(given: Scenarios) -> Iterator[Figure]:
@@ -156,7 +156,7 @@ def transferred(
 ) -> Case:
     """A short run whose weights go another way: eight short trajectories a step."""
     scenario = replace(
-        given.disaggregated(model, 32),
+        given.disaggregated(model, 40),
         name=f"weights of {model.name} {how}",
         domains=(given.parameters.frozen_lake,),
         batch_size=8,
