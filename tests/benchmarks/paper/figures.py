@@ -159,9 +159,14 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(middle, middle - half, middle + half)
 
 
-def case_of(scenario: Scenario, schedule: Schedule, steps: int = 4) -> Case:
+def case_of(scenario: Scenario, schedule: Schedule, steps: int) -> Case:
     """A run with the first seed; the other seeds are those of `Figure.seeded`."""
     return Case(scenario, schedule, steps=steps)
+
+
+def in_turns(scenario: Scenario, schedule: Schedule, steps: int = ITERATIONS) -> Case:
+    """A synchronous run that is measured for so many steps after its first one."""
+    return Case(scenario, schedule, steps=1 + steps, warmup=1)
 
 
 def settled(scenario: Scenario, schedule: Schedule, alpha: int = 1) -> Case:

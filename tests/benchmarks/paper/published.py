@@ -38,7 +38,6 @@ LEFT_OUT = {
     "Figure 10a, curves": "scores over time stand in the plot alone",
     "Figure 10b, bars": "throughput of each schedule and size stands in the plot alone",
     "Figure 10c, One-off and AReaL": "said to scale little, without a number",
-    "Figure 15a, turns": "over 40 times the mean: a lower bound, and no distribution of turns",
     "Figure 15c": "1.66 times by another ratio of devices and tuned caches, neither of which is "
     "published",
     "ROLL Flash Figure 1b, other counts": "stand in the plot alone",

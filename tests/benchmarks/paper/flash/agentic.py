@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from rollart_flow.control.schedule.schedules import sync, sync_plus
 from rollart_flow.simulation.report.comparison import Case
-from tests.benchmarks.paper.figures import Figure, rollout_s
-from tests.benchmarks.paper.flash.scenarios import agents, asynchronous, in_turns, waiting
+from tests.benchmarks.paper.figures import Figure, in_turns, rollout_s
+from tests.benchmarks.paper.flash.scenarios import CYCLES, agents, asynchronous, waiting
 from tests.benchmarks.paper.scenarios import Scenarios
 
 GROUPS, GROUP_SIZES = (32, 33, 34, 35, 36), (8, 9, 10, 11, 12)
@@ -50,8 +50,8 @@ def _agents(given: Scenarios) -> Iterator[Figure]:
     for task, (lockstep, single, redundant, async_, both) in HOURS.items():
         one, surplus = (agents(given, task, apart=False, redundant=on) for on in (False, True))
         apart, more = (agents(given, task, apart=True, redundant=on) for on in (False, True))
-        slow, plus = (in_turns(one, schedule) for schedule in (sync(), sync_plus()))
-        extra = in_turns(surplus, sync_plus())
+        slow, plus = (in_turns(one, schedule, CYCLES) for schedule in (sync(), sync_plus()))
+        extra = in_turns(surplus, sync_plus(), CYCLES)
         free, most = (asynchronous(each, 1) for each in (apart, more))
         for what, ours, against, published in (
             ("environments by themselves over lockstep", plus, slow, lockstep / single),

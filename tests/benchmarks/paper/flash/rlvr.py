@@ -12,13 +12,13 @@ from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import sync, sync_plus
 from rollart_flow.simulation.report.comparison import Case
 from rollart_flow.simulation.workloads import SimulatedDomain
-from tests.benchmarks.paper.figures import TOLERANCE, Figure, Finished, rollout_s, token_s
+from tests.benchmarks.paper.figures import TOLERANCE, Figure, Finished, in_turns, rollout_s, token_s
 from tests.benchmarks.paper.flash.scenarios import (
+    CYCLES,
     RESPONSES,
     ROLLOUTS,
     SIZES,
     asynchronous,
-    in_turns,
     thoughts,
 )
 from tests.benchmarks.paper.scenarios import Scenarios
@@ -81,7 +81,7 @@ def _in_turns(given: Scenarios, domain: SimulatedDomain, devices: int, schedule:
 
 def _ratios(given: Scenarios) -> Iterator[Figure]:
     think = given.parameters.think
-    base = in_turns(thoughts(given, think, train=40, infer=0), sync_plus())
+    base = in_turns(thoughts(given, think, train=40, infer=0), sync_plus(), CYCLES)
     for train, infer, alpha, published in (
         (16, 24, 2, 2.0),
         (32, 8, 1, 1.25),
@@ -95,7 +95,7 @@ def _ratios(given: Scenarios) -> Iterator[Figure]:
         yield Figure(name, ours, base, (published, published), token_s, _WHY_3)
     for n in (32, 512):
         ours = asynchronous(thoughts(given, think, train=16, infer=24, rollouts=n), 2)
-        slow = in_turns(thoughts(given, think, train=40, infer=0, rollouts=n), sync_plus())
+        slow = in_turns(thoughts(given, think, train=40, infer=0, rollouts=n), sync_plus(), CYCLES)
         name = f"ROLL Flash Figure 3b: async over Sync-ROLL, {n} rollouts"
         yield Figure(name, ours, slow, None, token_s)
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import flash
 from rollart_flow.simulation.hardware import H800, QWEN3_8B, QWEN3_14B, SimulatedModel
 from rollart_flow.simulation.latencies import Gaussian
@@ -19,26 +18,23 @@ SIZES = (QWEN3_06B, QWEN3_17B, QWEN3_4B, QWEN3_8B)
 
 RESPONSES = 16
 """Responses to a prompt (appendix A.1)."""
+CYCLES = 30
+"""Steps that are measured, of synchronous runs too: whole cycles for the ratios 1, 2 and 4."""
 ROLLOUTS = 256
 """Size of a rollout (section 3.2)."""
 
 
-def asynchronous(scenario: Scenario, alpha: int, steps: int = 30) -> Case:
+def asynchronous(scenario: Scenario, alpha: int, steps: int = CYCLES) -> Case:
     """A run of ROLL Flash with an asynchronous ratio, measured after its first 2 (1 + alpha) steps.
 
     No sample is wasted (section 4.3), so that batches wait for those that would become too old:
     steps repeat in cycles of 1 + alpha, of which a whole number is measured.
 
     Args:
-        steps: steps that are measured; the default has whole cycles for the ratios 1, 2 and 4.
+        steps: steps that are measured.
     """
     first = 2 * (1 + alpha)
     return Case(scenario, flash(alpha), steps=first + steps, warmup=first)
-
-
-def in_turns(scenario: Scenario, schedule: Schedule, steps: int = 30) -> Case:
-    """A synchronous run, measured for as many steps as `asynchronous` after its first one."""
-    return Case(scenario, schedule, steps=1 + steps, warmup=1)
 
 
 def thoughts(

@@ -10,8 +10,8 @@ from rollart_flow.control.schedule.schedules import rollart, sync, sync_plus
 from rollart_flow.simulation.hardware import QWEN3_8B
 from rollart_flow.simulation.report.comparison import Case
 from rollart_flow.simulation.scenario import Dedicated, Pool, Scenario
-from tests.benchmarks.paper.figures import Figure, rollout_s, settled, step_s, token_s
-from tests.benchmarks.paper.flash.scenarios import asynchronous, in_turns, thoughts
+from tests.benchmarks.paper.figures import Figure, in_turns, rollout_s, settled, step_s, token_s
+from tests.benchmarks.paper.flash.scenarios import CYCLES, asynchronous, thoughts
 from tests.benchmarks.paper.scenarios import JUDGED_STEPS, MIXTURE_OF_EXPERTS, ROLLART, Scenarios
 
 LENGTHS = (1.0, 4.0, 0.25, 2.0, 0.5)
@@ -85,7 +85,7 @@ def _serverless(given: Scenarios, judging: int) -> Figure:
 def _alpha(given: Scenarios, infer: int) -> Figure:
     think = given.parameters.think
     ours = asynchronous(thoughts(given, think, train=40 - infer, infer=infer), 2)
-    base = in_turns(thoughts(given, think, train=40, infer=0), sync_plus())
+    base = in_turns(thoughts(given, think, train=40, infer=0), sync_plus(), CYCLES)
     return Figure("alpha", ours, base, (1.64, 1.64), token_s)
 
 

@@ -7,16 +7,13 @@ compared at an equal number of steps: by the text itself, `areal` and `rollart(2
 
 from collections.abc import Iterator
 
-from rollart_flow.control.schedule.schedule import Schedule
 from rollart_flow.control.schedule.schedules import areal, one_off, sync, sync_plus
 from rollart_flow.simulation.hardware import QWEN3_14B, QWEN3_32B
-from rollart_flow.simulation.report.comparison import Case
-from rollart_flow.simulation.scenario import Scenario
 from tests.benchmarks.paper.figures import (
-    ITERATIONS,
     OTHER_LENGTHS,
     Figure,
     filled,
+    in_turns,
     settled,
     token_s,
 )
@@ -31,13 +28,8 @@ def figures(given: Scenarios) -> Iterator[Figure]:
     yield from _scaling(given)
 
 
-def _in_turns(scenario: Scenario, schedule: Schedule) -> Case:
-    """A synchronous run that is measured for `ITERATIONS` after its first step."""
-    return Case(scenario, schedule, steps=1 + ITERATIONS, warmup=1)
-
-
 def _time_to_score(given: Scenarios) -> Iterator[Figure]:
-    plus = _in_turns(given.monolithic(QWEN3_32B), sync_plus())
+    plus = in_turns(given.monolithic(QWEN3_32B), sync_plus())
     off = filled(given.disaggregated(QWEN3_32B), one_off())
     name = "Figure 10a: time to score of one_off over sync_plus, equal steps, 32B"
     yield Figure(name, off, plus, (1.52, 1.52), why=_WHY_10)
@@ -47,7 +39,7 @@ def _baselines(given: Scenarios) -> Iterator[Figure]:
     for model in MODELS:
         size = model.name.removeprefix("Qwen3-")
         apart = given.disaggregated(model)
-        plus = _in_turns(given.monolithic(model), sync_plus())
+        plus = in_turns(given.monolithic(model), sync_plus())
         off, open_ = filled(apart, one_off()), settled(apart, areal(1))
         ours = settled(given.affine(model), ROLLART)
         for names, fast, slow, published in (
@@ -63,7 +55,7 @@ def _end_to_end(given: Scenarios) -> Iterator[Figure]:
     large = settled(given.affine(QWEN3_32B), ROLLART)
     separated = given.disaggregated(QWEN3_32B)
     for slow, published in (
-        (_in_turns(given.monolithic(QWEN3_32B), sync_plus()), 2.05),
+        (in_turns(given.monolithic(QWEN3_32B), sync_plus()), 2.05),
         (filled(separated, one_off()), 1.35),
         (settled(separated, areal(1)), 1.31),
     ):
@@ -71,8 +63,8 @@ def _end_to_end(given: Scenarios) -> Iterator[Figure]:
         yield Figure(name, large, slow, (published, published), why=_WHY_10A)
     for model in MODELS:
         ours = settled(given.affine(model), ROLLART)
-        slow = _in_turns(given.monolithic_judged_here(model), sync())
-        plus = _in_turns(given.monolithic(model), sync_plus())
+        slow = in_turns(given.monolithic_judged_here(model), sync())
+        plus = in_turns(given.monolithic(model), sync_plus())
         size = model.name.removeprefix("Qwen3-")
         yield Figure(
             f"Figure 10b: throughput of rollart over sync, {size}",
@@ -85,7 +77,7 @@ def _end_to_end(given: Scenarios) -> Iterator[Figure]:
 
 
 def _scaling(given: Scenarios) -> Iterator[Figure]:
-    base = _in_turns(given.monolithic(QWEN3_14B, 64), sync_plus())
+    base = in_turns(given.monolithic(QWEN3_14B, 64), sync_plus())
     for devices in (64, 96, 128):
         ours = settled(given.disaggregated(QWEN3_14B, devices), ROLLART)
         name = f"Figure 10c: rollart on {devices} H800 over sync_plus on 64, 14B"
