@@ -78,6 +78,15 @@ class PrefillDecode:
     """Link for KV caches between them, per worker [GB/s]; 200 Gbps (ROLLART section 7.1)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A span of time in which no environment starts: images cannot be pulled, nodes are full."""
+
+    begins_s: float
+    """From the beginning of the simulation [s]."""
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Scenario:
     """Hardware, workload and sizes of a simulation; SettingsError if they do not fit together."""
@@ -119,6 +128,9 @@ class Scenario:
     epochs: int = 1
     step_timeout_s: float = 600.0
     """Limit of a reset and of a step of an environment [s]."""
+    outages: tuple[Outage, ...] = ()
+    """Resets that begin in one of these wait for its end first, whatever their domain; those that
+    wait for longer than `step_timeout_s` fail, and with many in a row the run."""
     branches: int = 1
     """Most branches of an attempt, each a row of its own; every attempt has 1 to so many, drawn
     with the seed."""
@@ -142,6 +154,12 @@ class Scenario:
                 f"scenario {self.name}: hw_affinity is {self.hw_affinity!r}, but must be a "
                 f"hardware class by domain or {AUTO!r}"
             )
+        for outage in self.outages:
+            if outage.begins_s < 0 or not 0 < outage.seconds < float("inf"):
+                raise SettingsError(
+                    f"scenario {self.name}: an outage begins at {outage.begins_s:g} s and lasts "
+                    f"{outage.seconds:g} s; it needs a beginning of 0 or later, and an end"
+                )
         self._check_costs()
         if not self.workers():
             raise SettingsError(f"scenario {self.name}: no devices for rollout")
@@ -239,6 +257,11 @@ class Scenario:
         if self.measured is not None:
             return self.measured.exchange_s
         return self.transfer.exposed_s(self.model, self.tensor_parallel)
+
+    def outage_s(self, now: float) -> float:
+        """Time until environments start again, 0 outside of outages [s]."""
+        ends = [each.begins_s + each.seconds for each in self.outages if each.begins_s <= now]
+        return max(0.0, max(ends, default=0.0) - now)
 
     def workload(self, seed: int) -> Attempts:
         """The tasks and scripts of a run."""

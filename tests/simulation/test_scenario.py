@@ -15,7 +15,7 @@ from rollart_flow.simulation.hardware import (
     Roofline,
     TrainingCost,
 )
-from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
+from rollart_flow.simulation.scenario import Outage, Pool, PrefillDecode, Scenario
 from rollart_flow.simulation.workloads import GEM_MATH
 
 SCENARIO = Scenario(
@@ -37,6 +37,18 @@ def test_a_worker_without_room_for_one_trajectory_is_refused_with_what_to_do() -
 def test_costs_of_a_class_without_devices_are_refused() -> None:
     with pytest.raises(SettingsError, match="costs has H100, but the devices are H800"):
         replace(SCENARIO, costs={"H100": EngineCosts(), "H800": EngineCosts()})
+
+
+@pytest.mark.parametrize("outage", [Outage(-1, 5), Outage(0, 0), Outage(0, float("inf"))], ids=str)
+def test_an_outage_has_a_beginning_and_an_end(outage: Outage) -> None:
+    with pytest.raises(SettingsError, match="scenario small: an outage begins at"):
+        replace(SCENARIO, outages=(outage,))
+
+
+def test_an_outage_is_over_at_its_end_and_the_longer_of_two_counts() -> None:
+    scenario = replace(SCENARIO, outages=(Outage(10, 5), Outage(12, 8), Outage(50, 1)))
+    waits = {now: scenario.outage_s(now) for now in (0.0, 9.9, 10.0, 13.0, 19.0, 20.0, 50.5)}
+    assert waits == {0: 0, 9.9: 0, 10: 5, 13: 7, 19: 1, 20: 0, 50.5: 0.5}
 
 
 def test_devices_are_workers_without_a_rest() -> None:

@@ -152,7 +152,7 @@ class SimulatedCluster:
             started = loop.time()
             self._running += 1
             self.record.most_running = max(self.record.most_running, self._running)
-            make = partial(ScriptedEnvironment, script)
+            make = partial(ScriptedEnvironment, script, self.scenario.outage_s)
             (trajectory,) = await host.run(host.manager(assignment, make, self._limits))
             self._running -= 1
             self._machine.end_attempt()
@@ -207,7 +207,7 @@ class SimulatedCluster:
     ) -> float:
         """Return `AttemptRecord.observed`: what was reset ahead has waited before its turns."""
         if not self.schedule.resets_ahead:
-            return started + script.reset_s
+            return started + self.scenario.outage_s(started) + script.reset_s
         return ended - math.fsum(turn.generate_s + turn.step_s for turn in trajectory.turns)
 
     async def _train(self) -> None:

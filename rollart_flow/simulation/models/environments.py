@@ -4,7 +4,7 @@ The invariant: an observation consists of its length alone, which becomes one to
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rollart_flow.simulation.workloads import Script, shared
 
@@ -22,17 +22,23 @@ class RunLengthCodec:
 
 
 class ScriptedEnvironment:
-    """The environment of one attempt."""
+    """The environment of one attempt.
 
-    __slots__ = ("_script", "_turn")
+    Args:
+        outage_s: the time until environments start again, by the time of the loop [s].
+    """
 
-    def __init__(self, script: Script) -> None:
+    __slots__ = ("_outage_s", "_script", "_turn")
+
+    def __init__(self, script: Script, outage_s: Callable[[float], float]) -> None:
         self._script = script
+        self._outage_s = outage_s
         self._turn = 0
 
     async def reset(self, seed: int, task: str) -> tuple[str, Mapping[str, object]]:
-        """Wait for the reset; the first observation."""
-        await asyncio.sleep(self._script.reset_s)
+        """Wait for the end of an outage and for the reset; the first observation."""
+        outage_s = self._outage_s(asyncio.get_running_loop().time())
+        await asyncio.sleep(outage_s + self._script.reset_s)
         if self._script.fails_at == -1:
             raise OSError("the environment did not start")
         return str(self._script.turns[0].observation_tokens), {}

@@ -17,6 +17,7 @@ from tests.benchmarks.paper import measures
 from tests.benchmarks.paper.figures import (
     Finished,
     Measure,
+    in_turns,
     reward_utilization,
     rollout_s,
     step_s,
@@ -123,7 +124,7 @@ def _of_nodes(given: Scenarios) -> dict[str, Prediction]:
             for kind, apart in (("apart", True), ("together", False)):
                 scenario = given.nodes(model, prefill, disaggregate=apart)
                 key = f"nodes {prefill} {kind} {model.name.removeprefix('Qwen3-')}"
-                found[key] = Prediction(Case(scenario, sync_plus(), steps=2), rollout_s)
+                found[key] = Prediction(in_turns(scenario, sync_plus()), rollout_s)
     return found
 
 

@@ -20,6 +20,8 @@ NO_CHANGE = 0.03
 """Distance from 1 within which a speedup is none: the tokens of five steps differ as much."""
 ITERATIONS = 5
 """Steps that a step time is the mean of (ROLLART section 7.1)."""
+EVEN = 0.0005
+"""Distance from 1 within which no side of it is taken: such a ratio is printed as 1."""
 OTHER_LENGTHS = (
     "the papers publish no lengths and latencies of their tasks; with those assumed here "
 )
@@ -132,7 +134,7 @@ class Figure:
 def same_side(value: float, other: float) -> bool:
     """Whether two speedups are both faster, both slower, or both no change."""
     unchanged = abs(value - 1) <= NO_CHANGE and abs(other - 1) <= NO_CHANGE
-    return unchanged or (value < 1) == (other < 1)
+    return unchanged or (value < 1 - EVEN) == (other < 1 - EVEN)
 
 
 @dataclass(frozen=True, slots=True)

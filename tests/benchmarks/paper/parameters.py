@@ -67,7 +67,8 @@ class Parameters:
     costs: Mapping[str, EngineCosts] = field(default_factory=dict, hash=False)
     """What engines attain, by class of devices; `EngineCosts()` for the others."""
     several_s: float = 0.0
-    """What an engine does for each pass to keep several devices in step [s]."""
+    """What an engine does for each pass to keep four devices in step [s]; half of it for two, half
+    as much again for eight, as messages along a tree take."""
     training_share: float = 0.35
     """Share of the peak arithmetic that training attains."""
     training_fixed_s: float = 5.0
@@ -104,13 +105,13 @@ class Parameters:
     def cost(self, device: str, model: SimulatedModel, degree: int) -> EngineCosts:
         """What an engine with a model attains on `degree` devices of a class.
 
-        Several devices cost `several_s` more for each pass; the kernels of experts, which get few
-        tokens each, attain `experts_share` of the arithmetic of dense ones.
+        Several devices cost more for each pass, by the logarithm of their number; the kernels of
+        experts, which get few tokens each, attain `experts_share` of the arithmetic of dense ones.
         """
         if (costs := self.costs.get(device)) is None:
             return EngineCosts()
         share = self._of_dense(model)
-        several_s = self.several_s if degree > 1 else 0.0
+        several_s = self.several_s * math.log2(degree) / 2
         return replace(
             costs, compute_share=share * costs.compute_share, pass_s=costs.pass_s + several_s
         )
@@ -178,7 +179,7 @@ KNOBS = {
 """Medians of lengths [tokens] and of turns, sigmas of logarithms, the share of tasks that all
 attempts solve or none, the length of responses of 30B-A3B over those of 32B, the factor of all the
 times of steps of environments, the share of the peak that training attains, what an engine does for
-each pass, for each sequence in it, and for each pass to keep several devices in step [s], the share
+each pass, for each sequence in it, and for each pass to keep four devices in step [s], the share
 of a trajectory's cached tokens that its next prompt can use, the length of a judge's answer
 [tokens], rates [GiB/s], times [s], and what a byte takes longer to a worker of several devices.
 
@@ -252,7 +253,7 @@ def fitted(values: Mapping[str, float]) -> Parameters:
         slow_launch_s=Uniform(150, values["slow_launch_s"]),
         web=replace(_as_software(WEB, values), observation=_LONG_PAGES),
         frozen_lake=replace(_as_software(FROZEN_LAKE, values), observation=_LONG_GRIDS),
-        alfworld=_as_software(ALFWORLD, values),
+        alfworld=_as_software(ALFWORLD, values, values["swe_response"]),
         math=_paced(GEM_MATH, values, LogNormal(values["math_response"], math_sigma, most=16_000)),
         game=replace(GEM_GAME, response=LogNormal(3_800, math_sigma, most=24_000)),
         thought=replace(

@@ -24,7 +24,7 @@ from rollart_flow.simulation.cluster.simulated_cluster import simulate
 from rollart_flow.simulation.hardware import H20, H800, QWEN3_8B
 from rollart_flow.simulation.latencies import FixedLatency
 from rollart_flow.simulation.record import Activity, Record
-from rollart_flow.simulation.scenario import Pool, PrefillDecode, Scenario
+from rollart_flow.simulation.scenario import Outage, Pool, PrefillDecode, Scenario
 from rollart_flow.simulation.transfers import INTRA_CLUSTER
 from rollart_flow.simulation.workloads import FROZEN_LAKE, GEM_MATH, SWE, WEB, SimulatedDomain
 from rollart_flow.types import Outcome, Reason
@@ -66,6 +66,25 @@ def test_another_process_simulates_the_same() -> None:
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
     assert there.stdout.strip() == str(simulate(ONE_POOL, rollart(1), seed=1, steps=2))
+
+
+@pytest.mark.parametrize("schedule", [sync_plus(), rollart(1)], ids=lambda each: each.name)
+def test_no_environment_starts_in_an_outage_and_training_waits(schedule: Schedule) -> None:
+    begins, ends = 20.0, 320.0
+    scenario = replace(ONE_POOL, outages=(Outage(begins, ends - begins),))
+    calm, record = (simulate(each, schedule, seed=0, steps=STEPS) for each in (ONE_POOL, scenario))
+    began = [attempt.observed for attempt in record.attempts.values()]
+    assert not [at for at in began if begins + 1 < at < ends]
+    assert [at for at in began if at < begins]
+    assert [at for at in began if ends <= at]
+    waits = [max(t.formed - t.asked for t in each.steps) for each in (calm, record)]
+    assert waits[1] > waits[0] + 100
+
+
+def test_an_outage_beyond_the_limit_of_a_reset_fails_the_run_as_it_would_for_real() -> None:
+    scenario = replace(ONE_POOL, outages=(Outage(0.0, 300.0),), step_timeout_s=100.0)
+    with pytest.raises(RunFailedError, match="attempts in a row failed.* reset took over 100 s"):
+        simulate(scenario, sync_plus(), seed=0, steps=1)
 
 
 def test_there_is_one_of_each_schedule() -> None:

@@ -60,7 +60,7 @@ def _agents(given: Scenarios) -> Iterator[Figure]:
             ("redundancy, asynchronous", most, free, async_ / both),
             ("all over lockstep", most, slow, lockstep / both),
         ):
-            name = f"ROLL Flash Figure 11: {what}, {task}"
+            name = f"ROLL Flash Figure 11 {task}: {what}"
             yield Figure(name, ours, against, (published, published), why=_WHY_11)
 
 

@@ -42,7 +42,7 @@ def _affinity(given: Scenarios, h20: int) -> Figure:
 
 def _prefill_decode(given: Scenarios, prefill: int) -> Figure:
     ours, together = (
-        Case(given.nodes(MIXTURE_OF_EXPERTS, prefill, disaggregate=on), sync_plus(), steps=2)
+        in_turns(given.nodes(MIXTURE_OF_EXPERTS, prefill, disaggregate=on), sync_plus())
         for on in (True, False)
     )
     return Figure("pd", ours, together, (1.21, 1.21), rollout_s)

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from rollart_flow.control.schedule.schedules import rollart, sync_plus
 from rollart_flow.simulation.hardware import QWEN3_32B
-from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper import measures
-from tests.benchmarks.paper.figures import Figure, case_of, exposed_pull_s, rollout_s, settled
+from tests.benchmarks.paper.figures import Figure, exposed_pull_s, in_turns, rollout_s, settled
 from tests.benchmarks.paper.rollart.characterization import transferred
 from tests.benchmarks.paper.scenarios import MIXTURE_OF_EXPERTS, MODELS, ROLLART, Scenarios
 
@@ -70,14 +69,14 @@ def _times(given: Scenarios) -> Iterator[Figure]:
             kind = "disaggregated" if disaggregate else "colocated"
             size = model.name.removeprefix("Qwen3-")
             name = f"Table 5: rollout on {prefill}P{4 - prefill}D {kind} [s], {size}"
-            case = Case(scenario, sync_plus(), steps=2)
+            case = in_turns(scenario, sync_plus())
             yield Figure(name, case, None, (published, published), rollout_s, _WHY_T5)
 
 
 def _redundancy(given: Scenarios) -> Iterator[Figure]:
-    base = case_of(given.redundant(16, 8, 16, 128), sync_plus(), 3)
+    base = in_turns(given.redundant(16, 8, 16, 128), sync_plus())
     for groups, size in ((16, 12), (24, 8), (24, 12)):
-        ours = case_of(given.redundant(groups, size, 16, 128), sync_plus(), 3)
+        ours = in_turns(given.redundant(groups, size, 16, 128), sync_plus())
         name = f"Figure 14b: {groups} groups of {size} over 16 of 8"
         yield Figure(name, ours, base, (1.0, 1.62), rollout_s, _WHY_14B)
 
@@ -96,8 +95,8 @@ def _prefill_decode(given: Scenarios) -> Iterator[Figure]:
         (MIXTURE_OF_EXPERTS, 1, 1.11),
         (MIXTURE_OF_EXPERTS, 2, 1.21),
     ):
-        ours = case_of(given.nodes(model, prefill, disaggregate=True), sync_plus(), 2)
-        together = case_of(given.nodes(model, prefill, disaggregate=False), sync_plus(), 2)
+        ours = in_turns(given.nodes(model, prefill, disaggregate=True), sync_plus())
+        together = in_turns(given.nodes(model, prefill, disaggregate=False), sync_plus())
         size = model.name.removeprefix("Qwen3-")
         name = f"Table 5: {prefill}P{4 - prefill}D over colocation, {size}"
         yield Figure(name, ours, together, (published, published), rollout_s, _WHY_PD)
