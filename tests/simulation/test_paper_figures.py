@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_a_speedup_is_the_other_over_ours_and_cases_run_once() -> None:
 
 def test_step_times_of_section_7_are_means_of_five() -> None:
     """Those of Figure 12 are said to be means of 32, and those of Figure 11b are of ten."""
-    places = ("Figure 10", "Figure 11a", "Figure 13", "Figure 14a")
+    places = ("Figure 10", "Figure 11a", "Figure 13", "Figure 14", "Table 5")
     cases = {case for each in ALL if each.name.startswith(places) for case in each.cases}
     assert {case.steps - case.warmup for case in cases if case.warmup} == {ITERATIONS}
     assert all(case.warmup for case in cases), "with the default, fewer would be measured"
@@ -98,6 +99,17 @@ def test_clusters_of_all_sizes_reserve_32_devices_for_training() -> None:
     scaling = [each.ours.scenario for each in ALL if each.name.startswith("Figure 10c")]
     sizes = [(pool.devices, each.training.devices) for each in scaling for pool in each.rollout]
     assert sizes == [(32, 32), (64, 32), (96, 32)]
+
+
+def test_no_environment_of_table_5_fails_and_seven_times_those_of_figure_15_do_not_start() -> None:
+    of_nodes = [each for each in ALL if each.name.startswith("Table 5")]
+    domains = [domain for each in of_nodes for domain in each.ours.scenario.domains]
+    assert {domain.failure for domain in domains} == {0.0}
+    (production,) = {each.ours.scenario for each in ALL if each.name.startswith("Figure 15")}
+    assert len(production.outages) == 7
+    for before, after in pairwise(production.outages):
+        assert before.begins_s + before.seconds < after.begins_s
+    assert max(each.seconds for each in production.outages) < production.step_timeout_s
 
 
 def test_the_buffer_of_figure_12_holds_alpha_times_as_many_as_there_are_environments() -> None:
