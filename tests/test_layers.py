@@ -15,7 +15,7 @@ LAYERS = (
         "blocked", "errors", "types", "episodes", "episode_rows", "schema", "rows", "telemetry",
         "calls", "validation", "fields", "registry", "exports", "former_modules", "retries",
         "secret", "text", "verdict_rows", "exchange_rows", "attempt_rows", "request_heads",
-        "request_hosts", "timeouts",
+        "request_hosts", "timeouts", "shares",
     ),
     ("control", "isolation", "gateway.core"),
     ("store",),

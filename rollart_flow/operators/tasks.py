@@ -1,8 +1,7 @@
 """The stream of tasks from which the scheduler admits groups, in an order fixed by the seed.
 
-Smooth weighted round-robin mixes the sources, so that every section of the stream has the
-pipeline's shares. The n-th task is the same in every process, so that a resumed run needs only a
-cursor.
+Every section of the stream has the pipeline's shares. The n-th task is the same in every process,
+so that a resumed run needs only a cursor.
 """
 
 import json
@@ -13,6 +12,7 @@ from typing import Any
 from rollart_flow.blocked import blocking
 from rollart_flow.envs.base import Domain
 from rollart_flow.errors import RunFailedError
+from rollart_flow.shares import by_share
 from rollart_flow.text import one_line, storable
 from rollart_flow.types import Split, Task
 
@@ -42,11 +42,7 @@ def task_stream(
     names = [getattr(source, "name", f"number {place}") for place, source in enumerate(sources)]
     heads = [_next(*each, domains) for each in zip(streams, names, strict=True)]
     shares = [(weights or {}).get(head.domain, 1.0) for head in heads]
-    due = [0.0] * len(streams)
-    while True:
-        due = [lag + share for lag, share in zip(due, shares, strict=True)]
-        chosen = max(range(len(due)), key=due.__getitem__)
-        due[chosen] -= sum(shares)
+    for chosen in by_share(shares):
         yield heads[chosen]
         heads[chosen] = _next(streams[chosen], names[chosen], domains)
 

@@ -13,11 +13,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate, cycle
+from itertools import accumulate
 from random import Random
 from typing import Protocol
 
 from rollart_flow.errors import SettingsError
+from rollart_flow.shares import by_share
 from rollart_flow.simulation.latencies import (
     Distribution,
     FixedLatency,
@@ -119,6 +120,8 @@ class SimulatedDomain:
     cached_share: float = 1.0
     """Share of a trajectory's cached tokens that its next prompt can use: fewer than all where a
     template writes earlier turns anew, or leaves some of them out."""
+    share: float = 1.0
+    """Share of the tasks, relative to those of the other domains."""
 
 
 _TOOL_STEP = LogNormal(1.0, 0.8, most=30)
@@ -173,7 +176,10 @@ class Attempts(Protocol):
 
 @dataclass(frozen=True)
 class Workload:
-    """Tasks of the domains in turn; SettingsError if there are none, or two of one name."""
+    """Tasks of the domains by their shares.
+
+    SettingsError if there are none, or two of one name, or a share is not positive.
+    """
 
     domains: tuple[SimulatedDomain, ...]
     seed: int = 0
@@ -184,10 +190,16 @@ class Workload:
         by_name = {domain.name: domain for domain in self.domains}
         if len(by_name) != len(self.domains) or not by_name:
             raise SettingsError("a workload needs at least one domain, and their names must differ")
+        for domain in self.domains:
+            if not 0 < domain.share < float("inf"):
+                raise SettingsError(
+                    f"domain {domain.name} has a share of {domain.share:g}; it must be positive"
+                )
         object.__setattr__(self, "_by_name", by_name)
 
     def tasks(self) -> Iterator[tuple[Task, int]]:
-        for cursor, domain in enumerate(cycle(self.domains)):
+        for cursor, place in enumerate(by_share([domain.share for domain in self.domains])):
+            domain = self.domains[place]
             yield Task(f"{domain.name}-{cursor}", domain.name), cursor
 
     def script(self, group_id: str, domain: str, attempt: int) -> Script:

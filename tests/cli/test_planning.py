@@ -2,11 +2,13 @@
 
 import json
 import shlex
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from rollart_flow.pipeline import load_pipeline
+from rollart_flow.simulation.planning.demand import demand_of
 from rollart_flow.simulation.planning.proposal import PREDICTION_ERROR
 from tests.cli.shell import Said, refused, rollart
 
@@ -54,6 +56,18 @@ def test_proposals_are_settings_that_the_pipeline_takes(file: str) -> None:
     given = dict(word.split("=", 1) for word in command[4::2])
     assert given == plan["proposals"][0]["settings"]
     assert any("1 to 4 tokens of action" in line for line in plan["assumptions"])
+
+
+def test_attempts_have_the_shares_of_the_pipeline_and_some_are_of_each_domain(file: str) -> None:
+    weighted = FILE.replace("group_size=8)", 'group_size=8, weights={"arithmetic": 99.0})')
+    Path(file).write_text(weighted)
+    demand = demand_of(load_pipeline(file, {}).pipeline)
+    assert {each.name: each.share for each in demand.domains} == {
+        "frozenlake": 1.0, "arithmetic": 99.0
+    }  # fmt: skip
+    drawn = Counter(domain for domain, _ in demand.scripts(0, 8))
+    assert drawn["arithmetic"] > 20 * drawn["frozenlake"] > 0
+    assert "equal shares" not in " ".join(demand.assumptions)
 
 
 def test_the_same_words_give_the_same_plan(file: str) -> None:

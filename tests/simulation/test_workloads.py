@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from random import Random
 from statistics import fmean
 
@@ -45,6 +47,17 @@ def test_a_script_is_a_function_of_seed_group_and_attempt(
     assert Workload(tuple(DOMAINS.values()), seed + 1).script("g", domain, 0) != workload.script(
         "g", domain, 0
     )
+
+
+def test_tasks_follow_the_shares_and_equal_ones_take_turns() -> None:
+    def first(count: int, **shares: float) -> list[str]:
+        domains = tuple(replace(DOMAINS[name], share=share) for name, share in shares.items())
+        return [task.domain for task, _ in islice(Workload(domains).tasks(), count)]
+
+    assert first(6, swe=2.0, web=2.0, frozenlake=2.0) == ["swe", "web", "frozenlake"] * 2
+    assert Counter(first(64, swe=0.5, web=7.5)) == {"swe": 4, "web": 60}
+    with pytest.raises(SettingsError, match="domain web has a share of 0; it must be positive"):
+        first(1, swe=1.0, web=0.0)
 
 
 def test_another_process_draws_the_same_script() -> None:

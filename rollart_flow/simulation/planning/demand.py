@@ -53,7 +53,7 @@ class Demand:
         return tuple(dict.fromkeys(every))
 
     def scripts(self, seed: int, attempts: int) -> list[tuple[str, Script]]:
-        """Some attempts by domain, as a run of this seed meets them."""
+        """At least so many attempts by domain, as a run of this seed meets them, some of each."""
         workload = (
             RecordedWorkload(self.groups, seed)
             if self.groups
@@ -63,7 +63,7 @@ class Demand:
         for task, cursor in workload.tasks():
             names = range(_OF_EACH)
             found += [(task.domain, workload.script(f"g{cursor}", task.domain, n)) for n in names]
-            if len(found) >= attempts:
+            if len(found) >= attempts and {name for name, _ in found} >= set(self.names):
                 break
         return found
 
@@ -84,8 +84,6 @@ def demand_of(pipeline: Graph, recorded: Recorded | None = None) -> Demand:
     if recorded is None:
         domains = tuple(_assumed(pipeline, domain, said) for domain in pipeline.tasks.domains)
         said.append(f"a reward takes {RULE_S:g} s, and no attempt fails")
-        if pipeline.tasks.weights:
-            said.append("domains have equal shares of the tasks")
     else:
         groups = _groups(pipeline, recorded)
         measured = recorded.scenario.measured
@@ -143,6 +141,7 @@ def _assumed(pipeline: Graph, domain: Domain, said: list[str]) -> SimulatedDomai
         response=Uniform(1, action),
         reset_s=FixedLatency(_RESET * step_s),
         step_s=FixedLatency(step_s),
+        share=(pipeline.tasks.weights or {}).get(domain.name, 1.0),
     )
 
 

@@ -54,16 +54,14 @@ def production(given: Scenarios) -> Scenario:
     48 turns on average, and at most more than 40 times the mean of all (Figure 15a). That mean has
     to be small then: one task of sixteen is software.
     """
-    mathematics = [
-        replace(
-            given.parameters.math,
-            name=f"production-math-{i}",
-            turns=FixedLatency(1),
-            response=LogNormal(3_700, 0.9, most=46_000),
-            judged=False,
-        )
-        for i in range(MATHEMATICS)
-    ]
+    mathematics = replace(
+        given.parameters.math,
+        name="production-math",
+        turns=FixedLatency(1),
+        response=LogNormal(3_700, 0.9, most=46_000),
+        judged=False,
+        share=MATHEMATICS,
+    )
     software = replace(
         given.parameters.swe,
         name="production-swe",
@@ -75,7 +73,7 @@ def production(given: Scenarios) -> Scenario:
     scenario = Scenario(
         "production, a twentieth",
         QWEN3_235B_A22B,
-        (*mathematics, software),
+        (mathematics, software),
         (Pool(H800, 120),),
         Pool(H800, 24),
         batch_size=512,
