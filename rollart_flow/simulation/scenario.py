@@ -155,7 +155,7 @@ class Scenario:
                 f"hardware class by domain or {AUTO!r}"
             )
         for outage in self.outages:
-            if outage.begins_s < 0 or not 0 < outage.seconds < float("inf"):
+            if not (outage.begins_s >= 0 and 0 < outage.seconds < float("inf")):
                 raise SettingsError(
                     f"scenario {self.name}: an outage begins at {outage.begins_s:g} s and lasts "
                     f"{outage.seconds:g} s; it needs a beginning of 0 or later, and an end"

@@ -39,7 +39,11 @@ def test_costs_of_a_class_without_devices_are_refused() -> None:
         replace(SCENARIO, costs={"H100": EngineCosts(), "H800": EngineCosts()})
 
 
-@pytest.mark.parametrize("outage", [Outage(-1, 5), Outage(0, 0), Outage(0, float("inf"))], ids=str)
+@pytest.mark.parametrize(
+    "outage",
+    [Outage(-1, 5), Outage(float("nan"), 5), Outage(0, 0), Outage(0, float("inf"))],
+    ids=str,
+)
 def test_an_outage_has_a_beginning_and_an_end(outage: Outage) -> None:
     with pytest.raises(SettingsError, match="scenario small: an outage begins at"):
         replace(SCENARIO, outages=(outage,))

@@ -132,7 +132,7 @@ class Figure:
 
 
 def same_side(value: float, other: float) -> bool:
-    """Whether two speedups are both faster, both slower, or both no change."""
+    """Whether two speedups are both slower or neither is, or both are no change."""
     unchanged = abs(value - 1) <= NO_CHANGE and abs(other - 1) <= NO_CHANGE
     return unchanged or (value < 1 - EVEN) == (other < 1 - EVEN)
 
