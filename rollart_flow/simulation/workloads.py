@@ -95,7 +95,10 @@ _SHORT = FixedLatency(0.1)
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDomain:
-    """A task domain. Lengths in tokens, latencies in seconds."""
+    """A task domain; SettingsError if its share is not positive.
+
+    Lengths in tokens, latencies in seconds.
+    """
 
     name: str
     turns: Distribution
@@ -122,6 +125,12 @@ class SimulatedDomain:
     template writes earlier turns anew, or leaves some of them out."""
     share: float = 1.0
     """Share of the tasks, relative to those of the other domains."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < float("inf"):
+            raise SettingsError(
+                f"domain {self.name} has a share of {self.share:g}; it must be positive"
+            )
 
 
 _TOOL_STEP = LogNormal(1.0, 0.8, most=30)
@@ -176,10 +185,7 @@ class Attempts(Protocol):
 
 @dataclass(frozen=True)
 class Workload:
-    """Tasks of the domains by their shares.
-
-    SettingsError if there are none, or two of one name, or a share is not positive.
-    """
+    """Tasks of the domains by their shares; SettingsError if there are none, or two of one name."""
 
     domains: tuple[SimulatedDomain, ...]
     seed: int = 0
@@ -190,11 +196,6 @@ class Workload:
         by_name = {domain.name: domain for domain in self.domains}
         if len(by_name) != len(self.domains) or not by_name:
             raise SettingsError("a workload needs at least one domain, and their names must differ")
-        for domain in self.domains:
-            if not 0 < domain.share < float("inf"):
-                raise SettingsError(
-                    f"domain {domain.name} has a share of {domain.share:g}; it must be positive"
-                )
         object.__setattr__(self, "_by_name", by_name)
 
     def tasks(self) -> Iterator[tuple[Task, int]]:
