@@ -1,18 +1,12 @@
 """`make paper`: the rows of `paper.json`, its table, and its exit codes."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
 
-from rollart_flow.control.schedule.schedules import sync_plus
-from rollart_flow.simulation.report.comparison import Case
-from tests.benchmarks.paper import __main__ as paper_figures
 from tests.benchmarks.paper.__main__ import RESULT, main
-from tests.benchmarks.paper.figures import Figure
 from tests.cli.shell import Said, refused, said_by
-from tests.simulation.scenarios import ONE_POOL
 
 QUICK = "ROLL Flash Figure 7"
 
@@ -41,17 +35,6 @@ def test_a_figure_is_a_row_with_both_numbers_and_people_read_a_table() -> None:
     assert (row["why"] is None) == (abs(row["ratio"] / row["published"] - 1) <= 0.15)
     assert "3.38" in said.out
     assert ("differs" in said.out) == (row["why"] is not None) == ("is not published" in said.out)
-
-
-def test_of_a_range_without_an_end_the_least_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(ONE_POOL, sync_plus(), steps=2)
-    figure = Figure("steps that take long", case, None, (1e4, math.inf), why="they are short here")
-    monkeypatch.setattr(paper_figures, "figures_named", lambda *_: [figure])
-    said = paper("--jobs", "1")
-    (row,) = json.loads(RESULT.read_text())
-    assert (row["published"], row["published_range"]) == (1e4, [1e4, None])
-    assert not row["agrees"]
-    assert "10000.00 or more differs" in " ".join(said.out.split())
 
 
 def test_another_seed_is_another_run() -> None:

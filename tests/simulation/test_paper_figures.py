@@ -1,5 +1,6 @@
 """The papers' figures: their definitions, and the values of a few of them."""
 
+import math
 import pickle
 from dataclasses import replace
 from itertools import pairwise
@@ -62,6 +63,22 @@ def test_agreement_is_with_the_nearest_published_number(
     figure = Figure("name", CASE, None, published)
     assert figure.nearest(value) == nearest
     assert figure.agrees(value) is agrees
+
+
+@pytest.mark.parametrize(
+    ("published", "span", "printed"),
+    [
+        (None, None, ""),
+        ((2.0, 2.0), (2.0, 2.0), "2.00"),
+        ((1.0, 2.5), (1.0, 2.5), "1.00-2.50"),
+        ((40.0, math.inf), (40.0, None), "40.00 or more"),
+    ],
+)
+def test_a_range_of_which_only_the_least_was_published_has_no_end(
+    published: tuple[float, float] | None, span: tuple[float, float | None] | None, printed: str
+) -> None:
+    figure = Figure("name", CASE, None, published)
+    assert (figure.span, figure.printed) == (span, printed)
 
 
 def test_a_speedup_is_the_other_over_ours_and_cases_run_once() -> None:

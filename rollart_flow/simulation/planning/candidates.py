@@ -40,9 +40,9 @@ def affinities(hardware: Mapping[str, int], demand: Demand) -> Iterator[Affinity
 def _cost(domain: str, name: str, demand: Demand) -> float:
     """Time of an engine for the attempts of a domain [s]."""
     engine = Roofline(demand.model, DEVICES[name], _degree(name, demand))
-    scripts = [script for of, script in demand.scripts(0, 64) if of == domain]
+    scripts = [script for _, script in demand.scripts(0, 64, domain)]
     batch = batch_of(len(scripts), engine)
-    return math.fsum(work_s(script, engine, batch) for script in scripts) or 1.0
+    return math.fsum(work_s(script, engine, batch) for script in scripts)
 
 
 def _degree(name: str, demand: Demand) -> int:

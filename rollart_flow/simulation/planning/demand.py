@@ -52,18 +52,26 @@ class Demand:
         every = [group.domain for group in self.groups] or [each.name for each in self.domains]
         return tuple(dict.fromkeys(every))
 
-    def scripts(self, seed: int, attempts: int) -> list[tuple[str, Script]]:
-        """At least so many attempts by domain, as a run of this seed meets them, some of each."""
+    def scripts(
+        self, seed: int, attempts: int, domain: str | None = None
+    ) -> list[tuple[str, Script]]:
+        """So many attempts, each with its domain, as a run of this seed meets them.
+
+        Args:
+            domain: the only domain of the attempts; None: all, by their shares.
+        """
+        groups = [group for group in self.groups if domain in (None, group.domain)]
+        domains = tuple(each for each in self.domains if domain in (None, each.name))
         workload = (
-            RecordedWorkload(self.groups, seed)
-            if self.groups
-            else Workload(self.domains, seed, self.context_tokens)
+            RecordedWorkload(groups, seed)
+            if groups
+            else Workload(domains, seed, self.context_tokens)
         )
         found: list[tuple[str, Script]] = []
         for task, cursor in workload.tasks():
             names = range(_OF_EACH)
             found += [(task.domain, workload.script(f"g{cursor}", task.domain, n)) for n in names]
-            if len(found) >= attempts and {name for name, _ in found} >= set(self.names):
+            if len(found) >= attempts:
                 break
         return found
 

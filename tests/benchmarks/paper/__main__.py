@@ -11,7 +11,6 @@ after an interrupt.
 
 import argparse
 import json
-import math
 import os
 import sys
 import time
@@ -155,7 +154,7 @@ def _as_object(seeded: Sequence[Figure], runs: dict[Case, Finished]) -> dict[str
     row = as_object(runs[figure.ours].row, ratio=value.mean, published=figure.nearest(value.mean))
     extra = {
         "figure": figure.name,
-        "published_range": _range(figure),
+        "published_range": figure.span,
         "seeds": len(seeded),
         "interval": (value.low, value.high),
         "agrees": None if figure.published is None else figure.agrees(value.mean),
@@ -194,29 +193,12 @@ def _table(wanted: Sequence[Sequence[Figure]], runs: dict[Case, Finished]) -> Ta
         table.add_row(
             figure.name,
             f"{value.mean:.2f}{half}",
-            _published(figure),
+            figure.printed,
             "" if figure.agrees(value.mean) else "differs",
             f"{report.step_s:.0f}",
             f"{report.bound.step_s:.0f}",
         )
     return table
-
-
-def _range(figure: Figure) -> tuple[float, float | None] | None:
-    """The published range, without an end if none was published."""
-    if figure.published is None:
-        return None
-    low, high = figure.published
-    return low, high if math.isfinite(high) else None
-
-
-def _published(figure: Figure) -> str:
-    if (published := _range(figure)) is None:
-        return ""
-    low, high = published
-    if high is None:
-        return f"{low:.2f} or more"
-    return f"{low:.2f}" if low == high else f"{low:.2f}-{high:.2f}"
 
 
 def _reasons(

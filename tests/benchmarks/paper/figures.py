@@ -112,6 +112,24 @@ class Figure:
             return ours
         return self.measure(runs[self.against]) / ours
 
+    @property
+    def span(self) -> tuple[float, float | None] | None:
+        """The published range, without an end if only the least was published."""
+        if self.published is None:
+            return None
+        low, high = self.published
+        return low, high if math.isfinite(high) else None
+
+    @property
+    def printed(self) -> str:
+        """The published range as text, empty if nothing was published."""
+        if (span := self.span) is None:
+            return ""
+        low, high = span
+        if high is None:
+            return f"{low:.2f} or more"
+        return f"{low:.2f}" if low == high else f"{low:.2f}-{high:.2f}"
+
     def nearest(self, value: float) -> float | None:
         """The published number that is nearest to ours."""
         if self.published is None:
@@ -159,11 +177,6 @@ def estimate(values: Sequence[float]) -> Estimate:
     quantile = _STUDENT[min(len(values) - 1, len(_STUDENT)) - 1]
     half = quantile * stdev(values) / math.sqrt(len(values))
     return Estimate(middle, middle - half, middle + half)
-
-
-def case_of(scenario: Scenario, schedule: Schedule, steps: int) -> Case:
-    """A run with the first seed; the other seeds are those of `Figure.seeded`."""
-    return Case(scenario, schedule, steps=steps)
 
 
 def in_turns(scenario: Scenario, schedule: Schedule, steps: int = ITERATIONS) -> Case:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from rollart_flow.control.schedule.schedules import rollart, sync, sync_plus
+from rollart_flow.simulation.report.comparison import Case
 from tests.benchmarks.paper.figures import (
     OTHER_LENGTHS,
     Figure,
-    case_of,
     reward_utilization,
     rollout_s,
     settled,
@@ -41,13 +41,13 @@ def _trajectory_level(given: Scenarios) -> Iterator[Figure]:
         scenario = given.gaussian_environments(sigma)
         span = (published, published) if published else (1.23, 2.27)
         name = f"Figure 11b: trajectory- over batch-level, sigma {sigma:g} s"
-        trajectory, batch = case_of(scenario, sync_plus(), 10), case_of(scenario, sync(), 10)
+        trajectory, batch = Case(scenario, sync_plus(), steps=10), Case(scenario, sync(), steps=10)
         yield Figure(name, trajectory, batch, span, rollout_s, _WHY_11B)
 
 
 def _serverless(given: Scenarios) -> Iterator[Figure]:
-    ours = case_of(given.judged(serverless=True), rollart(1), JUDGED_STEPS)
-    local = case_of(given.judged(serverless=False), rollart(1), JUDGED_STEPS)
+    ours = Case(given.judged(serverless=True), rollart(1), steps=JUDGED_STEPS)
+    local = Case(given.judged(serverless=False), rollart(1), steps=JUDGED_STEPS)
     name = "Figure 12: rollout time with a serverless judge"
     yield Figure(name, ours, local, (158 / 77, 158 / 77), step_s, _WHY_12)
     name = "Figure 12: utilization of the judge, four H800"
